@@ -1,0 +1,58 @@
+"""Turning logits into tokens."""
+
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from flax_transformer.models import EncoderDecoder, LanguageModel
+
+NextLogits = Callable[[Int[Array, "B W"]], Float[Array, "B W V"]]
+
+
+def extend_greedily(
+    next_logits: NextLogits, prefix: Int[Array, "B P"], num_tokens: int, window: int
+) -> Int[Array, "B L"]:
+    """Append the most probable token `num_tokens` times; the model sees the last `window` tokens.
+
+    The model runs on a full window each time: what stands right of the last token does not matter
+    to a causal model. The lowest id wins a tie.
+    """
+    batch, start = prefix.shape
+    width = min(window, start + num_tokens)
+    tokens = jnp.zeros((batch, start + num_tokens), prefix.dtype).at[:, :start].set(prefix)
+
+    def step(i, tokens):
+        left = jnp.maximum(i - width, 0)
+        logits = next_logits(jax.lax.dynamic_slice_in_dim(tokens, left, width, axis=1))
+        last = jax.lax.dynamic_index_in_dim(logits, i - 1 - left, axis=1, keepdims=False)
+        return tokens.at[:, i].set(last.argmax(-1).astype(tokens.dtype))
+
+    return jax.lax.fori_loop(start, start + num_tokens, step, tokens)
+
+
+@partial(jax.jit, static_argnames=("model", "num_tokens"))
+def greedy(
+    model: LanguageModel | EncoderDecoder, params: dict, inputs: dict[str, Array], num_tokens: int
+) -> Int[Array, "B L"]:
+    """The model's own prefix (`tokens` or `target`) with `num_tokens` more, each the most probable.
+
+    Args:
+        inputs: the keyword arguments of the model's call.
+    """
+    variables = {"params": params}
+    window = model.config.max_seq_len
+    match model:
+        case LanguageModel():
+            next_logits = partial(model.apply, variables)
+            return extend_greedily(next_logits, inputs["tokens"], num_tokens, window)
+        case EncoderDecoder():
+            source, source_mask = inputs["source"], inputs.get("source_mask")
+            memory = model.apply(variables, source, source_mask, method="encode")
+
+            def next_logits(target):
+                return model.apply(variables, target, memory, source_mask, method="decode")
+
+            return extend_greedily(next_logits, inputs["target"], num_tokens, window)

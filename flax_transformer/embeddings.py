@@ -1,0 +1,53 @@
+"""Token embeddings and the output head tied to them."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from transformer_spec.config import ModelConfig
+
+
+class Embed(nn.Module):
+    """x = E[token] * scale, with scale sqrt(D) or 1; as a tied head, logits = h E^T.
+
+    Source: Vaswani et al. 2017, section 3.4. The head uses the table unscaled.
+    """
+
+    config: ModelConfig
+
+    def setup(self):
+        shape = (self.config.vocab_size, self.config.d_model)
+        self.embedding = self.param("embedding", nn.initializers.normal(1.0), shape, jnp.float32)
+
+    def __call__(self, tokens: Int[Array, "B T"]) -> Float[Array, "B T D"]:
+        return self.embedding[tokens] * self.config.embedding_scale
+
+    def attend(self, hidden: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
+        """The logits of a head tied to this table."""
+        return jnp.einsum("BTD,VD->BTV", hidden, self.embedding)
+
+
+def check_ids(ids: Array, limit: int, name: str) -> None:
+    """Raise ValueError unless `ids` are integers in [0, limit).
+
+    Under `jax.jit` there are no values to look at, only shapes: whoever jits checks beforehand.
+    """
+    if not jnp.issubdtype(ids.dtype, jnp.integer):
+        raise ValueError(f"{name}: dtype {ids.dtype} is not usable; it must be an integer type")
+    if isinstance(ids, jax.core.Tracer):
+        return
+    low, high = int(ids.min()), int(ids.max())
+    if low < 0 or high >= limit:
+        raise ValueError(f"{name}: ids {low}..{high} are not usable; they must be in [0, {limit})")
+
+
+def check_tokens(tokens: Array, config: ModelConfig, name: str) -> None:
+    """Raise ValueError unless `tokens` are ids [B, T] of the vocabulary, 1 <= T <= max_seq_len."""
+    usable = tokens.ndim == 2 and tokens.shape[0] >= 1 and 1 <= tokens.shape[1]
+    if not usable:
+        raise ValueError(f"{name}: shape {tuple(tokens.shape)} is not usable; it must be [B, T]")
+    if tokens.shape[1] > config.max_seq_len:
+        length, limit = tokens.shape[1], config.max_seq_len
+        raise ValueError(f"{name}: length {length} is not usable; max_seq_len is {limit}")
+    check_ids(tokens, config.vocab_size, name)

@@ -1,0 +1,48 @@
+"""The update rule: clip, Adam, decoupled decay. The learning rate is handed in at each step."""
+
+import jax
+import optax
+from jaxtyping import Array, Float
+
+from transformer_spec.experiment import TrainConfig
+from transformer_spec.naming import dotted
+from transformer_spec.parameters import is_decayed
+
+
+def decay_mask(params: dict, decay_all: bool) -> dict:
+    """True for each parameter that weight decay applies to.
+
+    optax decays everything unless it is given such a mask; so does torch's AdamW.
+    """
+    return jax.tree_util.tree_map_with_path(
+        lambda path, _: decay_all or is_decayed(dotted(tuple(k.key for k in path))), params
+    )
+
+
+def make_optimizer(config: TrainConfig) -> optax.GradientTransformation:
+    """The step before its learning rate: `optax.adamw` without `scale_by_learning_rate`.
+
+    g <- g * min(1, c / ||g||)                        c: clip_norm, the norm over all parameters
+    m <- b1 m + (1 - b1) g;  v <- b2 v + (1 - b2) g^2
+    u  = (m / (1 - b1^n)) / (sqrt(v / (1 - b2^n)) + eps) + decay * p
+
+    and p <- p - lr u. With decay 0 it is Adam.
+
+    Source: Kingma and Ba 2015, algorithm 1; Loshchilov and Hutter 2019, algorithm 2; Pascanu et al.
+    2013 (clipping).
+    Differences: weight_decay defaults to 1e-4 in optax.adamw and to 1e-2 in torch.optim.AdamW;
+    `torch.nn.utils.clip_grad_norm_` divides by ||g|| + 1e-6.
+    """
+    clip = [] if config.clip_norm is None else [optax.clip_by_global_norm(config.clip_norm)]
+    return optax.chain(
+        *clip,
+        optax.scale_by_adam(config.beta1, config.beta2, eps=config.eps, eps_root=0.0),
+        optax.add_decayed_weights(
+            config.weight_decay, mask=lambda params: decay_mask(params, config.decay_all)
+        ),
+    )
+
+
+def apply_updates(params: dict, updates: dict, learning_rate: Float[Array, ""] | float) -> dict:
+    """p - lr u"""
+    return jax.tree.map(lambda p, u: p - (learning_rate * u).astype(p.dtype), params, updates)

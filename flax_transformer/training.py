@@ -1,0 +1,150 @@
+"""One update, one evaluation, and the Trainer that holds a run's state."""
+
+from functools import partial
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array
+
+from flax_transformer.decoding import greedy
+from flax_transformer.losses import count_correct, cross_entropy
+from flax_transformer.models import Encoder, EncoderDecoder, LanguageModel, build_model
+from flax_transformer.optim import apply_updates, make_optimizer
+from transformer_spec import initializers, naming
+from transformer_spec.config import ModelConfig
+from transformer_spec.experiment import TrainConfig
+from transformer_spec.tasks.task import Batch
+
+Model = Encoder | LanguageModel | EncoderDecoder
+Metrics = dict[str, Any]
+
+
+class TrainState(flax.struct.PyTreeNode):
+    """All that an update reads and writes."""
+
+    step: Array
+    params: dict
+    opt_state: Any
+    dropout_key: Array
+
+
+def parameter_template(model: Model) -> dict:
+    """The parameter tree as shapes and dtypes; no memory is taken."""
+    tokens = jnp.zeros((1, 1), jnp.int32)
+    inputs = (tokens, tokens) if isinstance(model, EncoderDecoder) else (tokens,)
+    return jax.eval_shape(model.init, jax.random.key(0), *inputs)["params"]
+
+
+def init_params(model: Model, scheme: initializers.Scheme, key: Array, dtype: str) -> dict:
+    """Fresh parameters under one of the schemes of `transformer_spec.initializers`."""
+    template = parameter_template(model)
+    shapes = naming.named_shapes(template)
+    keys = jax.random.split(key, len(shapes))
+    named = {
+        name: _draw(initializers.distribution(scheme, name, shapes), k, shapes[name], dtype)
+        for name, k in zip(shapes, keys, strict=True)
+    }
+    return naming.from_named(named, template)
+
+
+def _draw(distribution, key: Array, shape: tuple[int, ...], dtype: str) -> Array:
+    match distribution:
+        case initializers.Fill(value):
+            return jnp.full(shape, value, dtype)
+        case initializers.Normal(std):
+            return jax.random.normal(key, shape, dtype) * std
+        case initializers.Uniform(bound):
+            return jax.random.uniform(key, shape, dtype, -bound, bound)
+
+
+@partial(jax.jit, static_argnames=("model", "optimizer", "smoothing"), donate_argnames="state")
+def train_step(
+    state: TrainState,
+    batch: Batch,
+    learning_rate: Array | float,
+    *,
+    model: Model,
+    optimizer: optax.GradientTransformation,
+    smoothing: float,
+) -> tuple[TrainState, Metrics]:
+    """One update; the buffers of `state` are given up to the new one.
+
+    The gradient norm is that before clipping; loss and accuracy are those of the batch before the
+    update, with dropout on.
+    """
+    rngs = {"dropout": jax.random.fold_in(state.dropout_key, state.step)}
+
+    def loss_of(params):
+        logits = model.apply({"params": params}, **batch.inputs, deterministic=False, rngs=rngs)
+        loss = cross_entropy(logits, batch.labels, batch.label_mask, smoothing)
+        return loss, count_correct(logits, batch.labels, batch.label_mask)
+
+    (loss, correct), grads = jax.value_and_grad(loss_of, has_aux=True)(state.params)
+    updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+    params = apply_updates(state.params, updates, learning_rate)
+    metrics = {"loss": loss, "correct": correct, "grad_norm": optax.global_norm(grads)}
+    return state.replace(step=state.step + 1, params=params, opt_state=opt_state), metrics
+
+
+@partial(jax.jit, static_argnames=("model",))
+def eval_step(params: dict, batch: Batch, *, model: Model) -> Metrics:
+    """Loss without smoothing and correct tokens of one batch, dropout off."""
+    logits = model.apply({"params": params}, **batch.inputs)
+    return {
+        "loss": cross_entropy(logits, batch.labels, batch.label_mask),
+        "correct": count_correct(logits, batch.labels, batch.label_mask),
+    }
+
+
+class Trainer:
+    """A model, its optimizer and their state, behind arrays of NumPy.
+
+    Metrics come back as device scalars: an update does not wait for the one before it.
+    """
+
+    def __init__(self, model_config: ModelConfig, train_config: TrainConfig):
+        if train_config.dtype == "float64":
+            jax.config.update("jax_enable_x64", True)
+        self.model = build_model(model_config)
+        self.optimizer = make_optimizer(train_config)
+        self.smoothing = train_config.label_smoothing
+        init_key, dropout_key = jax.random.split(jax.random.key(train_config.seed))
+        params = init_params(self.model, train_config.init, init_key, train_config.dtype)
+        self.state = TrainState(
+            step=jnp.zeros((), jnp.int32),
+            params=params,
+            opt_state=self.optimizer.init(params),
+            dropout_key=dropout_key,
+        )
+
+    def train(self, batch: Batch, learning_rate: float) -> Metrics:
+        """One update."""
+        self.state, metrics = train_step(
+            self.state,
+            batch,
+            learning_rate,
+            model=self.model,
+            optimizer=self.optimizer,
+            smoothing=self.smoothing,
+        )
+        return metrics
+
+    def evaluate(self, batch: Batch) -> Metrics:
+        return eval_step(self.state.params, batch, model=self.model)
+
+    def greedy(self, inputs: dict[str, np.ndarray], num_tokens: int) -> np.ndarray:
+        return np.asarray(greedy(self.model, self.state.params, inputs, num_tokens))
+
+    def parameters(self) -> dict[str, np.ndarray]:
+        """The parameters under their torch-style names."""
+        return {k: np.array(v) for k, v in naming.to_named(self.state.params).items()}
+
+    def load_parameters(self, named: dict[str, np.ndarray]) -> None:
+        """Replace the parameters; the optimizer's state stays."""
+        tree = naming.from_named(named, self.state.params)
+        params = jax.tree.map(lambda new, old: jnp.array(new, old.dtype), tree, self.state.params)
+        self.state = self.state.replace(params=params)

@@ -1,0 +1,113 @@
+"""Scaled dot-product attention, for any number of key/value heads."""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from torch_reference.masks import check_mask
+from torch_reference.norms import widen
+from transformer_spec.config import ModelConfig
+
+
+def masked_softmax(
+    scores: Float[Tensor, "... S"], mask: Bool[Tensor, "... S"] | None
+) -> Float[Tensor, "... S"]:
+    """Softmax over the allowed keys, in float32 or wider; a row without any gives zeros.
+
+    Differences: with -inf for the masked scores such a row is NaN, with a large negative number it
+    is uniform. Here it is zero, and so is its gradient.
+    """
+    scores = widen(scores)
+    if mask is None:
+        return scores.softmax(dim=-1)
+    floor = torch.finfo(scores.dtype).min
+    weights = torch.where(mask, scores, floor).softmax(dim=-1)
+    return torch.where(mask, weights, 0.0)
+
+
+def dot_product_attention(
+    q: Float[Tensor, "B T N H"],
+    k: Float[Tensor, "B S K H"],
+    v: Float[Tensor, "B S K H"],
+    mask: Bool[Tensor, "..."] | None = None,
+    *,
+    scale: float,
+    temperature: float = 1.0,
+    dropout: Callable[[Tensor], Tensor] = lambda weights: weights,
+) -> tuple[Float[Tensor, "B T N H"], Float[Tensor, "B N T S"]]:
+    """softmax(scale / temperature * Q K^T) V, and the weights of the softmax.
+
+    Args:
+        q, k, v: N query heads read from K key/value heads; query heads n G .. n G + G - 1 share
+            key/value head n, with G = N / K. K = N is multi-head, K = 1 multi-query attention.
+        mask: boolean, True = may attend, broadcastable to [B, N, T, S].
+        scale: the factor on the scores, head_dim**-0.5 in the paper.
+        temperature: above 1 evens the weights out, toward 0 makes them one-hot.
+        dropout: applied to the weights that multiply V; the returned weights are whole.
+    Raises:
+        ValueError: the mask has another dtype or shape, or the temperature is not above 0.
+    Source: Vaswani et al. 2017, equation 1; Shazeer 2019 (one key/value head); Ainslie et al. 2023
+    (groups).
+    Differences: `F.scaled_dot_product_attention` of torch wants [B, N, T, H], returns no weights,
+    applies `dropout_p` in evaluation too, and aligns `is_causal` to the top left where T < S.
+    """
+    (batch, length, heads, width), (keys, kv_heads) = q.shape, k.shape[1:3]
+    if not temperature > 0:
+        raise ValueError(f"temperature: {temperature} is not usable; it must be above 0")
+    if mask is not None:
+        check_mask(mask, (batch, heads, length, keys))
+        # Heads as [K, G]; a mask for all heads keeps its 1.
+        split = (1, 1) if mask.shape[1] == 1 else (kv_heads, heads // kv_heads)
+        mask = mask.reshape(mask.shape[0], *split, *mask.shape[2:])
+    grouped = q.reshape(batch, length, kv_heads, heads // kv_heads, width)
+    scores = torch.einsum("BTKGH,BSKH->BKGTS", grouped, k) * (scale / temperature)
+    weights = masked_softmax(scores, mask).to(v.dtype)
+    context = torch.einsum("BKGTS,BSKH->BTKGH", dropout(weights), v)
+    return context.reshape(q.shape), weights.reshape(batch, heads, length, keys)
+
+
+class Attention(nn.Module):
+    """O = concat(head_1 .. head_N) Wo, where head_n attends with x Wq to memory Wk, memory Wv.
+
+    Self-attention where memory is None, cross-attention otherwise. Biases, widths, heads and scale
+    are the config's.
+
+    Source: Vaswani et al. 2017, section 3.2.2.
+    Differences: `nn.MultiheadAttention` of torch fuses Wq, Wk, Wv into `in_proj_weight`, expects
+    [T, B, D] by default and averages the returned weights over heads.
+    """
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.config = c = config
+        self.q_proj = nn.Linear(c.d_model, c.num_heads * c.head_size, bias=c.qkv_bias)
+        self.k_proj = nn.Linear(c.d_model, c.kv_heads * c.head_size, bias=c.qkv_bias)
+        self.v_proj = nn.Linear(c.d_model, c.kv_heads * c.head_size, bias=c.qkv_bias)
+        self.o_proj = nn.Linear(c.num_heads * c.head_size, c.d_model, bias=c.out_bias)
+        self.weights_dropout = nn.Dropout(c.attn_dropout)
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T D"],
+        memory: Float[Tensor, "B S D"] | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
+        *,
+        temperature: float = 1.0,
+    ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B N T S"]]:
+        """The output and the attention weights. Nobody pays for weights that are not used."""
+        memory = x if memory is None else memory
+        context, weights = dot_product_attention(
+            self._heads(self.q_proj(x)),
+            self._heads(self.k_proj(memory)),
+            self._heads(self.v_proj(memory)),
+            mask,
+            scale=self.config.score_scale,
+            temperature=temperature,
+            dropout=self.weights_dropout,
+        )
+        return self.o_proj(context.reshape(*x.shape[:2], -1)), weights
+
+    def _heads(self, x: Float[Tensor, "B T W"]) -> Float[Tensor, "B T N H"]:
+        return x.reshape(*x.shape[:2], -1, self.config.head_size)

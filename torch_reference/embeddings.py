@@ -1,0 +1,52 @@
+"""Token embeddings and the output head tied to them."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from transformer_spec.config import ModelConfig
+
+
+class Embed(nn.Module):
+    """x = E[token] * scale, with scale sqrt(D) or 1; as a tied head, logits = h E^T.
+
+    Source: Vaswani et al. 2017, section 3.4. The head uses the table unscaled.
+    """
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.config = config
+        self.weight = nn.Parameter(torch.randn(config.vocab_size, config.d_model))
+
+    def forward(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
+        return self.weight[tokens] * self.config.embedding_scale
+
+    def attend(self, hidden: Float[Tensor, "B T D"]) -> Float[Tensor, "B T V"]:
+        """The logits of a head tied to this table."""
+        return torch.einsum("BTD,VD->BTV", hidden, self.weight)
+
+
+def check_ids(ids: Tensor, limit: int, name: str) -> None:
+    """Raise ValueError unless `ids` are integers in [0, limit).
+
+    Under `torch.compile` and on the meta device there are no values to look at, only shapes.
+    """
+    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+        kind = str(ids.dtype).removeprefix("torch.")
+        raise ValueError(f"{name}: dtype {kind} is not usable; it must be an integer type")
+    if torch.compiler.is_compiling() or ids.is_meta:
+        return
+    low, high = (int(bound) for bound in torch.aminmax(ids))
+    if low < 0 or high >= limit:
+        raise ValueError(f"{name}: ids {low}..{high} are not usable; they must be in [0, {limit})")
+
+
+def check_tokens(tokens: Tensor, config: ModelConfig, name: str) -> None:
+    """Raise ValueError unless `tokens` are ids [B, T] of the vocabulary, 1 <= T <= max_seq_len."""
+    usable = tokens.ndim == 2 and tokens.shape[0] >= 1 and tokens.shape[1] >= 1
+    if not usable:
+        raise ValueError(f"{name}: shape {tuple(tokens.shape)} is not usable; it must be [B, T]")
+    if tokens.shape[1] > config.max_seq_len:
+        length, limit = tokens.shape[1], config.max_seq_len
+        raise ValueError(f"{name}: length {length} is not usable; max_seq_len is {limit}")
+    check_ids(tokens, config.vocab_size, name)

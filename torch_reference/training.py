@@ -1,0 +1,144 @@
+"""One update, one evaluation, and the Trainer that holds a run's state."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from torch_reference.decoding import greedy
+from torch_reference.losses import count_correct, cross_entropy
+from torch_reference.models import build_model
+from torch_reference.optim import apply_updates, clip_by_global_norm, global_norm, make_optimizer
+from transformer_spec import initializers, naming
+from transformer_spec.config import ModelConfig
+from transformer_spec.experiment import TrainConfig
+from transformer_spec.tasks.task import Batch
+
+Metrics = dict[str, Any]
+
+
+@dataclass
+class TrainState:
+    """All that an update reads and writes."""
+
+    step: int
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+
+
+@torch.no_grad()
+def init_params(model: nn.Module, scheme: initializers.Scheme, generator: torch.Generator) -> None:
+    """Fresh parameters, in place, under one of the schemes of `transformer_spec.initializers`."""
+    parameters = dict(model.named_parameters())
+    shapes = {name: tuple(p.shape) for name, p in parameters.items()}
+    for name, parameter in parameters.items():
+        _draw(initializers.distribution(scheme, name, shapes), parameter, generator)
+
+
+def _draw(distribution, parameter: Tensor, generator: torch.Generator) -> None:
+    match distribution:
+        case initializers.Fill(value):
+            parameter.fill_(value)
+        case initializers.Normal(std):
+            parameter.normal_(0.0, std, generator=generator)
+        case initializers.Uniform(bound):
+            parameter.uniform_(-bound, bound, generator=generator)
+
+
+def train_step(
+    state: TrainState,
+    batch: Batch,
+    learning_rate: float,
+    *,
+    smoothing: float,
+    clip_norm: float | None,
+    forward: nn.Module | Any,
+) -> Metrics:
+    """One update of `state`, in place. `forward` is the model, or the model compiled.
+
+    The gradient norm is that before clipping; loss and accuracy are those of the batch before the
+    update, with dropout on.
+    """
+    state.model.train()
+    logits = forward(**batch.inputs)
+    loss = cross_entropy(logits, batch.labels, batch.label_mask, smoothing)
+    state.optimizer.zero_grad()
+    loss.backward()
+    grads = [p.grad for p in state.model.parameters() if p.grad is not None]
+    norm = global_norm(grads)
+    if clip_norm is not None:
+        clip_by_global_norm(grads, norm, clip_norm)
+    apply_updates(state.optimizer, learning_rate)
+    state.step += 1
+    correct = count_correct(logits.detach(), batch.labels, batch.label_mask)
+    return {"loss": loss.detach(), "correct": correct, "grad_norm": norm}
+
+
+@torch.no_grad()
+def eval_step(model: nn.Module, batch: Batch) -> Metrics:
+    """Loss without smoothing and correct tokens of one batch, dropout off."""
+    model.eval()
+    logits = model(**batch.inputs)
+    return {
+        "loss": cross_entropy(logits, batch.labels, batch.label_mask),
+        "correct": count_correct(logits, batch.labels, batch.label_mask),
+    }
+
+
+class Trainer:
+    """A model, its optimizer and their state, behind arrays of NumPy.
+
+    Metrics come back as device scalars: on a GPU an update does not wait for the one before it.
+    """
+
+    def __init__(self, model_config: ModelConfig, train_config: TrainConfig):
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.config = train_config
+        torch.manual_seed(train_config.seed)
+        model = build_model(model_config)
+        init_params(model, train_config.init, torch.Generator().manual_seed(train_config.seed))
+        model.to(self.device, getattr(torch, train_config.dtype))
+        self.state = TrainState(0, model, make_optimizer(model, train_config))
+        self.forward = torch.compile(model) if train_config.compile else model
+
+    def train(self, batch: Batch, learning_rate: float) -> Metrics:
+        """One update."""
+        return train_step(
+            self.state,
+            self._on_device(batch),
+            learning_rate,
+            smoothing=self.config.label_smoothing,
+            clip_norm=self.config.clip_norm,
+            forward=self.forward,
+        )
+
+    def evaluate(self, batch: Batch) -> Metrics:
+        return eval_step(self.state.model, self._on_device(batch))
+
+    def greedy(self, inputs: dict[str, np.ndarray], num_tokens: int) -> np.ndarray:
+        self.state.model.eval()
+        tensors = {name: self._tensor(array) for name, array in inputs.items()}
+        return greedy(self.state.model, tensors, num_tokens).numpy(force=True)
+
+    def parameters(self) -> dict[str, np.ndarray]:
+        """The parameters under their names."""
+        named = self.state.model.named_parameters()
+        return {name: p.numpy(force=True).copy() for name, p in named}
+
+    @torch.no_grad()
+    def load_parameters(self, named: dict[str, np.ndarray]) -> None:
+        """Replace the parameters; the optimizer's state stays."""
+        parameters = dict(self.state.model.named_parameters())
+        naming.check_named(named, {name: tuple(p.shape) for name, p in parameters.items()})
+        for name, parameter in parameters.items():
+            parameter.copy_(torch.as_tensor(named[name]))
+
+    def _on_device(self, batch: Batch) -> Batch:
+        inputs = {name: self._tensor(array) for name, array in batch.inputs.items()}
+        return Batch(inputs, self._tensor(batch.labels), self._tensor(batch.label_mask))
+
+    def _tensor(self, array: np.ndarray) -> Tensor:
+        tensor = torch.tensor(array)
+        return tensor.to(self.device, torch.int64 if tensor.dtype == torch.int32 else None)

@@ -1,0 +1,58 @@
+"""How a fresh parameter is drawn: one distribution per name and shape, declared once for both twins.
+
+Shapes are the torch twin's, a weight is [out, in]; the distributions are those of note-sized
+tutorials and of the libraries, by their mathematical names.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from transformer_spec.parameters import is_bias, is_embedding, is_norm
+
+Scheme = Literal["xavier_uniform", "torch_default"]
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """U(-bound, bound)"""
+
+    bound: float
+
+
+@dataclass(frozen=True)
+class Normal:
+    """N(0, std**2)"""
+
+    std: float
+
+
+@dataclass(frozen=True)
+class Fill:
+    """One value everywhere."""
+
+    value: float
+
+
+def distribution(
+    scheme: Scheme, name: str, shapes: dict[str, tuple[int, ...]]
+) -> Uniform | Normal | Fill:
+    """The distribution of parameter `name` among a model's `shapes`.
+
+    xavier_uniform: U(+-sqrt(6 / (fan_in + fan_out))) on every matrix, embeddings too; biases 0
+    (Glorot and Bengio 2010; `nn.init.xavier_uniform_` on all parameters of two axes).
+
+    torch_default: what `nn.Linear` and `nn.Embedding` do by themselves, U(+-1/sqrt(fan_in)) on
+    weights and on their biases, N(0, 1) on embeddings. Linen's defaults differ: LeCun normal on
+    kernels, 0 on biases, N(0, 1/d_model) on embeddings.
+
+    Norms start as the identity under either.
+    """
+    shape = shapes[name]
+    if is_norm(name):
+        return Fill(0.0 if is_bias(name) else 1.0)
+    if scheme == "xavier_uniform":
+        return Fill(0.0) if is_bias(name) else Uniform((6 / sum(shape)) ** 0.5)
+    if is_embedding(name):
+        return Normal(1.0)
+    fan_in = shapes[name.removesuffix("bias") + "weight" if is_bias(name) else name][1]
+    return Uniform(fan_in**-0.5)

@@ -1,0 +1,22 @@
+"""What the models train on: batches in NumPy, made from a seed and a number."""
+
+from transformer_spec.config import ModelConfig
+from transformer_spec.experiment import TrainConfig
+from transformer_spec.fields import ConfigError
+from transformer_spec.tasks.language_model import LanguageModelTask
+from transformer_spec.tasks.sort import SortTask
+from transformer_spec.tasks.task import Task
+
+
+def make_task(model: ModelConfig, train: TrainConfig) -> Task:
+    """The task of the TrainConfig, its data read and checked."""
+    match train.task:
+        case "sort":
+            return SortTask(model, train)
+        case "language_model":
+            return LanguageModelTask(model, train)
+        case None:
+            raise ConfigError(
+                "task: none is not usable; this preset's own data (WMT 2014) is not shipped, "
+                "choose from language_model (a decoder), sort (an encoder_decoder)"
+            )

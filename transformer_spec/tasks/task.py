@@ -1,0 +1,53 @@
+"""What a task gives to a trainer."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from transformer_spec.config import ModelConfig
+
+
+class Batch(NamedTuple):
+    """The keyword arguments of a model's call, and what it should answer.
+
+    labels: int [B, T], the token after each input token. label_mask: bool [B, T], where it counts.
+    """
+
+    inputs: dict[str, Any]
+    labels: Any
+    label_mask: Any
+
+    def num_tokens(self) -> int:
+        """The tokens that a model reads, without padding rows: those of rows that count."""
+        rows = self.label_mask.any(axis=1)
+        return sum(int(rows.sum()) * ids.shape[1] for ids in self.inputs.values())
+
+
+class Generator(Protocol):
+    """Whoever can continue a prefix: a Trainer of either backend."""
+
+    def greedy(self, inputs: dict[str, np.ndarray], num_tokens: int) -> np.ndarray: ...
+
+
+class Task(Protocol):
+    """Batches are a function of the update's number alone, so a run can go on from anywhere."""
+
+    model: ModelConfig
+    steps_per_epoch: int
+
+    def train_batch(self, update: int) -> Batch:
+        """The batch of update 1, 2, ..."""
+        ...
+
+    def eval_batches(self) -> Iterator[Batch]:
+        """Held-out data, always the same."""
+        ...
+
+    def sample(self, generator: Generator) -> str:
+        """One line that shows what the model does now."""
+        ...
+
+    def summary(self, generator: Generator) -> tuple[dict[str, float], list[str]]:
+        """Final figures, and lines that a person can judge."""
+        ...
