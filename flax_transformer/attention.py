@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from flax_transformer.dropout import Dropout
 from flax_transformer.masks import check_mask
 from flax_transformer.norms import widen
 from transformer_spec.config import ModelConfig
@@ -88,7 +89,7 @@ class Attention(nn.Module):
         self.k_proj = nn.Dense(c.kv_heads * c.head_size, use_bias=c.qkv_bias)
         self.v_proj = nn.Dense(c.kv_heads * c.head_size, use_bias=c.qkv_bias)
         self.o_proj = nn.Dense(c.d_model, use_bias=c.out_bias)
-        self.weights_dropout = nn.Dropout(c.attn_dropout)
+        self.weights_dropout = Dropout(c.attn_dropout)
 
     def __call__(
         self,

@@ -6,6 +6,7 @@ import flax.linen as nn
 from jaxtyping import Array, Bool, Float
 
 from flax_transformer.attention import Attention
+from flax_transformer.dropout import Dropout
 from flax_transformer.feed_forward import make_ffn
 from flax_transformer.norms import make_norm
 from transformer_spec.config import ModelConfig, PostNorm, PreNorm
@@ -33,8 +34,8 @@ class Block(nn.Module):
             self.cross_attn = Attention(c)
         self.ffn_norm = make_norm(c)
         self.ffn = make_ffn(c)
-        self.attn_out_dropout = nn.Dropout(c.attn_out_dropout)
-        self.ffn_out_dropout = nn.Dropout(c.ffn_out_dropout)
+        self.attn_out_dropout = Dropout(c.attn_out_dropout)
+        self.ffn_out_dropout = Dropout(c.ffn_out_dropout)
 
     def __call__(
         self,

@@ -7,6 +7,7 @@ import flax.linen as nn
 import jax
 from jaxtyping import Array, Float
 
+from flax_transformer.dropout import Dropout
 from transformer_spec import config as spec
 
 # gelu is x Phi(x) with the error function (torch's default, BERT); gelu_tanh is its approximation
@@ -33,7 +34,7 @@ class FeedForward(nn.Module):
         c = self.config
         self.up_proj = nn.Dense(c.d_ff, use_bias=c.ffn_bias)
         self.down_proj = nn.Dense(c.d_model, use_bias=c.ffn_bias)
-        self.hidden_dropout = nn.Dropout(c.ffn_hidden_dropout)
+        self.hidden_dropout = Dropout(c.ffn_hidden_dropout)
 
     def __call__(
         self, x: Float[Array, "B T D"], *, deterministic: bool = True
@@ -56,7 +57,7 @@ class GatedFeedForward(nn.Module):
         self.gate_proj = nn.Dense(c.d_ff, use_bias=c.ffn_bias)
         self.up_proj = nn.Dense(c.d_ff, use_bias=c.ffn_bias)
         self.down_proj = nn.Dense(c.d_model, use_bias=c.ffn_bias)
-        self.hidden_dropout = nn.Dropout(c.ffn_hidden_dropout)
+        self.hidden_dropout = Dropout(c.ffn_hidden_dropout)
 
     def __call__(
         self, x: Float[Array, "B T D"], *, deterministic: bool = True

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from flax_transformer.blocks import Block
+from flax_transformer.dropout import Dropout
 from flax_transformer.embeddings import Embed, check_ids, check_tokens
 from flax_transformer.masks import (
     causal_mask,
@@ -44,7 +45,7 @@ class Stack(nn.Module):
         c = self.config
         self.embed = None if c.share_embeddings else Embed(c)
         self.pos_embed = make_positions(c)
-        self.embed_dropout = nn.Dropout(c.embed_dropout)
+        self.embed_dropout = Dropout(c.embed_dropout)
         self.layers = [Block(c, self.cross_attention) for _ in range(self.depth)]
         self.final_norm = make_norm(c) if isinstance(c.residual, PreNorm) else None
 

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from torch_reference.dropout import Dropout
 from torch_reference.masks import check_mask
 from torch_reference.norms import widen
 from transformer_spec.config import ModelConfig
@@ -86,7 +87,7 @@ class Attention(nn.Module):
         self.k_proj = nn.Linear(c.d_model, c.kv_heads * c.head_size, bias=c.qkv_bias)
         self.v_proj = nn.Linear(c.d_model, c.kv_heads * c.head_size, bias=c.qkv_bias)
         self.o_proj = nn.Linear(c.num_heads * c.head_size, c.d_model, bias=c.out_bias)
-        self.weights_dropout = nn.Dropout(c.attn_dropout)
+        self.weights_dropout = Dropout(c.attn_dropout)
 
     def forward(
         self,

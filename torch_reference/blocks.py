@@ -6,6 +6,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from torch_reference.attention import Attention
+from torch_reference.dropout import Dropout
 from torch_reference.feed_forward import make_ffn
 from torch_reference.norms import make_norm
 from transformer_spec.config import ModelConfig, PostNorm, PreNorm
@@ -32,8 +33,8 @@ class Block(nn.Module):
             self.cross_attn = Attention(c)
         self.ffn_norm = make_norm(c)
         self.ffn = make_ffn(c)
-        self.attn_out_dropout = nn.Dropout(c.attn_out_dropout)
-        self.ffn_out_dropout = nn.Dropout(c.ffn_out_dropout)
+        self.attn_out_dropout = Dropout(c.attn_out_dropout)
+        self.ffn_out_dropout = Dropout(c.ffn_out_dropout)
 
     def forward(
         self,

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from torch_reference.dropout import Dropout
 from transformer_spec import config as spec
 
 # gelu is x Phi(x) with the error function (torch's default, BERT); gelu_tanh is its approximation
@@ -33,7 +34,7 @@ class FeedForward(nn.Module):
         self.activation = activation
         self.up_proj = nn.Linear(c.d_model, c.d_ff, bias=c.ffn_bias)
         self.down_proj = nn.Linear(c.d_ff, c.d_model, bias=c.ffn_bias)
-        self.hidden_dropout = nn.Dropout(c.ffn_hidden_dropout)
+        self.hidden_dropout = Dropout(c.ffn_hidden_dropout)
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         hidden = ACTIVATIONS[self.activation](self.up_proj(x))
@@ -53,7 +54,7 @@ class GatedFeedForward(nn.Module):
         self.gate_proj = nn.Linear(c.d_model, c.d_ff, bias=c.ffn_bias)
         self.up_proj = nn.Linear(c.d_model, c.d_ff, bias=c.ffn_bias)
         self.down_proj = nn.Linear(c.d_ff, c.d_model, bias=c.ffn_bias)
-        self.hidden_dropout = nn.Dropout(c.ffn_hidden_dropout)
+        self.hidden_dropout = Dropout(c.ffn_hidden_dropout)
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         hidden = ACTIVATIONS[self.activation](self.gate_proj(x)) * self.up_proj(x)

@@ -5,6 +5,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from torch_reference.blocks import Block
+from torch_reference.dropout import Dropout
 from torch_reference.embeddings import Embed, check_ids, check_tokens
 from torch_reference.masks import (
     causal_mask,
@@ -43,7 +44,7 @@ class Stack(nn.Module):
         self.config = c = config
         self.embed = None if c.share_embeddings else Embed(c)
         self.pos_embed = make_positions(c)
-        self.embed_dropout = nn.Dropout(c.embed_dropout)
+        self.embed_dropout = Dropout(c.embed_dropout)
         self.layers = nn.ModuleList(Block(c, self.cross_attention) for _ in range(self.depth))
         self.final_norm = make_norm(c) if isinstance(c.residual, PreNorm) else None
 
