@@ -136,6 +136,10 @@ class Trainer:
     def evaluate(self, batch: Batch) -> Metrics:
         return eval_step(self.state.params, batch, model=self.model)
 
+    def differences(self) -> dict[str, float]:
+        """How far two twins are apart; a trainer of one has nothing to say."""
+        return {}
+
     def greedy(self, inputs: dict[str, np.ndarray], num_tokens: int) -> np.ndarray:
         return np.asarray(greedy(self.model, self.state.params, inputs, num_tokens))
 

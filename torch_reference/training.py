@@ -117,6 +117,10 @@ class Trainer:
     def evaluate(self, batch: Batch) -> Metrics:
         return eval_step(self.state.model, self._on_device(batch))
 
+    def differences(self) -> dict[str, float]:
+        """How far two twins are apart; a trainer of one has nothing to say."""
+        return {}
+
     def greedy(self, inputs: dict[str, np.ndarray], num_tokens: int) -> np.ndarray:
         self.state.model.eval()
         tensors = {name: self._tensor(array) for name, array in inputs.items()}

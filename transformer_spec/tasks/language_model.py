@@ -53,10 +53,11 @@ class LanguageModelTask:
     def sample(self, generator: Generator) -> str:
         return repr(self._continued(generator, SAMPLE))
 
-    def summary(self, generator: Generator) -> tuple[dict[str, float], list[str]]:
-        return {}, ["the held-out text's beginning, continued greedily:", "", *self._continued(
-            generator, SUMMARY
-        ).splitlines()]
+    def summary(
+        self, generator: Generator, epochs: list[tuple[float, float]]
+    ) -> tuple[dict[str, float], list[str]]:
+        text = self._continued(generator, SUMMARY)
+        return {}, ["the beginning of the held-out text, continued greedily:", "", text]
 
     def _continued(self, generator: Generator, num_tokens: int) -> str:
         prefix = self.held_out[None, : self.length]

@@ -48,6 +48,8 @@ class Task(Protocol):
         """One line that shows what the model does now."""
         ...
 
-    def summary(self, generator: Generator) -> tuple[dict[str, float], list[str]]:
-        """Final figures, and lines that a person can judge."""
+    def summary(
+        self, generator: Generator, epochs: list[tuple[float, float]]
+    ) -> tuple[dict[str, float], list[str]]:
+        """Final figures, and lines that a person can judge; `epochs`: mean loss and accuracy."""
         ...

@@ -1,0 +1,1 @@
+"""Tools that show where two models agree, and how closely."""

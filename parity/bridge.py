@@ -1,0 +1,49 @@
+"""Parameters across the frameworks, by the rule of `transformer_spec.naming`."""
+
+from typing import Any
+
+import jax
+import numpy as np
+import torch
+from torch import nn
+
+from transformer_spec import naming
+
+
+def to_torch(params: dict[str, Any], model: nn.Module) -> None:
+    """Copy a Linen parameter tree into a torch model.
+
+    Raises:
+        ValueError: names or shapes do not match one to one; every fault is listed.
+    """
+    named = naming.to_named(params)
+    parameters = dict(model.named_parameters())
+    naming.check_named(named, {name: tuple(p.shape) for name, p in parameters.items()})
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(torch.from_numpy(np.array(named[name])))
+
+
+def to_flax(model: nn.Module, template: dict[str, Any]) -> dict[str, Any]:
+    """A torch model's parameters as a Linen tree of the template's structure, in NumPy."""
+    return naming.from_named(torch_arrays(model), template)
+
+
+def torch_arrays(model: nn.Module) -> dict[str, np.ndarray]:
+    """The parameters of a torch model."""
+    return {name: p.numpy(force=True) for name, p in model.named_parameters()}
+
+
+def torch_gradients(model: nn.Module) -> dict[str, np.ndarray]:
+    """The gradients of a torch model; zeros where a parameter took no part."""
+    grads = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in _named(model)}
+    return {name: grad.numpy(force=True) for name, grad in grads.items()}
+
+
+def flax_arrays(tree: dict[str, Any]) -> dict[str, np.ndarray]:
+    """The leaves of a Linen tree under their torch names."""
+    return {name: np.asarray(leaf) for name, leaf in naming.to_named(jax.device_get(tree)).items()}
+
+
+def _named(model: nn.Module):
+    return model.named_parameters()

@@ -1,0 +1,23 @@
+"""The loss curve of a run as a picture, where matplotlib is installed (the `plots` extra)."""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+
+def plot_losses(records: list[dict[str, Any]], path: Path) -> bool:
+    """Draw training and held-out loss over updates; False where there is no matplotlib."""
+    if find_spec("matplotlib") is None:
+        return False
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.subplots()
+    for key, label in (("loss", "training"), ("eval_loss", "held out, no dropout")):
+        points = [(r["step"], r[key]) for r in records if key in r]
+        axes.plot(*zip(*points, strict=True), label=label)
+    axes.set(xlabel="update", ylabel="loss (nats per token)", yscale="log")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(path, dpi=150)
+    return True
