@@ -1,0 +1,80 @@
+"""Is this difference rounding? Norm-wise errors, and the refusal to call an empty check a success."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+FLOAT64_TOLERANCE = 1e-12
+
+
+class Vacuous(AssertionError):
+    """A comparison that could not have failed: NaN, infinities, constants or zeros on a side."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far one named value is off: ||a - b|| / max(||b||, floor)."""
+
+    name: str
+    error: float
+    floored: bool
+
+
+def difference(name: str, ours: np.ndarray, theirs: np.ndarray, floor: float = 0.0) -> Difference:
+    """The norm-wise relative error of `ours` against `theirs`.
+
+    Args:
+        floor: the scale that the value's computation sets, where its own norm may be far below it:
+            without one, rounding noise would be divided by rounding noise.
+    Raises:
+        Vacuous: a side holds NaN or infinities, or `theirs` is constant or zero and no floor says
+            what small means.
+        ValueError: the shapes differ.
+    """
+    ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
+    if ours.shape != theirs.shape:
+        raise ValueError(f"{name}: shapes {ours.shape} and {theirs.shape} differ")
+    if not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
+        raise Vacuous(f"{name}: a side is not finite")
+    norm = float(np.linalg.norm(theirs))
+    if floor == 0 and (norm == 0 or (theirs.size > 1 and np.ptp(theirs) == 0)):
+        raise Vacuous(f"{name}: all values are {theirs.flat[0]}, nothing is compared")
+    scale = max(norm, floor)
+    return Difference(name, float(np.linalg.norm(ours - theirs)) / scale, norm < floor)
+
+
+def differences(
+    ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]
+) -> list[Difference]:
+    """The difference of every named value; the names must be the same on both sides."""
+    if set(ours) != set(theirs):
+        raise ValueError(f"only on one side: {sorted(set(ours) ^ set(theirs))}")
+    return [difference(name, ours[name], theirs[name], floor(name, theirs)) for name in theirs]
+
+
+def floor(name: str, values: Mapping[str, np.ndarray]) -> float:
+    """The scale below which a value is rounding noise; 0 where its own norm is the scale.
+
+    Softmax is blind to what is added to all scores of a query, so the gradient of a key bias is
+    zero in exact arithmetic: its scale is that of the largest gradient in its attention layer.
+    """
+    if not name.endswith("k_proj.bias"):
+        return 0.0
+    layer = name.removesuffix("k_proj.bias")
+    return max(float(np.linalg.norm(v)) for n, v in values.items() if n.startswith(layer))
+
+
+def float32_floor() -> float:
+    """8 units of float32 roundoff: what two correct computations may differ by in the best case.
+
+    Rounding the inputs, each elementwise function (libraries promise about 4 units for exp, tanh
+    and erf) and the result costs a few units, however short the computation. Longer ones add up to
+    more, in either framework alike: that part the factor of 2 on the other's error covers.
+    """
+    return 8 * float(np.finfo(np.float32).eps)
+
+
+def as_good(error: float, other: float) -> bool:
+    """Whether a float32 error against the float64 truth is in line with the other framework's."""
+    return error <= 2 * other + float32_floor()

@@ -1,0 +1,104 @@
+"""Options, devices, precision, and the table of measured differences at the end of a run."""
+
+import os
+from collections import defaultdict
+
+import pytest
+
+LEDGER = pytest.StashKey[dict[str, dict[str, float]]]()
+
+
+def pytest_addoption(parser):
+    group = parser.getgroup("twins")
+    group.addoption(
+        "--device",
+        default="cpu",
+        choices=["cpu", "gpu", "tpu", "auto"],
+        help="where the twins run; an accelerator that is absent is an error (default: cpu)",
+    )
+    group.addoption(
+        "--architectures",
+        type=int,
+        default=30,
+        metavar="N",
+        help="how many random architectures are drawn (default: 30)",
+    )
+
+
+def pytest_configure(config):
+    device = config.getoption("--device")
+    if device == "cpu":
+        os.environ["JAX_PLATFORMS"] = "cpu"
+    import jax
+    import torch
+
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_default_matmul_precision", "highest")
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    torch.set_float32_matmul_precision("highest")
+    config.stash[LEDGER] = defaultdict(dict)
+    platform = jax.default_backend()
+    if device not in ("auto", platform):
+        raise pytest.UsageError(f"--device {device}: jax finds only {platform}")
+    if device == "gpu" and not torch.cuda.is_available():
+        raise pytest.UsageError("--device gpu: torch finds no CUDA device")
+
+
+def pytest_report_header(config):
+    import flax
+    import jax
+    import optax
+    import torch
+
+    from parity_tests.twins import torch_device
+
+    return [
+        f"jax {jax.__version__}, flax {flax.__version__}, optax {optax.__version__}, "
+        f"torch {torch.__version__}",
+        f"devices: jax on {jax.devices()[0]}, torch on {torch_device()}",
+        f"precision: x64 {'on' if jax.config.jax_enable_x64 else 'off'}, matmul "
+        f"{jax.config.jax_default_matmul_precision}, torch matmul "
+        f"{torch.get_float32_matmul_precision()}, TF32 "
+        f"{'on' if torch.backends.cuda.matmul.allow_tf32 else 'off'}",
+    ]
+
+
+@pytest.fixture(scope="session")
+def float64():
+    """For tests in float64; a TPU has none, and they say so."""
+    import jax
+
+    if jax.default_backend() == "tpu":
+        pytest.skip("a TPU has no float64; the float32 tests stand for this one")
+
+
+@pytest.fixture
+def ledger(request):
+    """record(component, differences): fail above 1e-12, and keep the largest for the table."""
+    from parity.compare import FLOAT64_TOLERANCE
+
+    table = request.config.stash[LEDGER]
+
+    def record(component, differences, tolerance=FLOAT64_TOLERANCE):
+        for d in differences:
+            kind = d.name.split(".")[0]
+            table[component][kind] = max(table[component].get(kind, 0.0), d.error)
+        worst = max(differences, key=lambda d: d.error)
+        assert worst.error <= tolerance, f"{component}: {worst}"
+
+    return record
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    table = config.stash[LEDGER]
+    if not table:
+        return
+    kinds = ("output", "parameter", "input")
+    terminalreporter.section("largest float64 difference, norm-wise")
+    heads = ("output", "parameter grads", "input grads")
+    terminalreporter.write_line(f"{'':<34}" + "".join(f"{h:>18}" for h in heads))
+    for component in sorted(table):
+        cells = [table[component].get(kind) for kind in kinds]
+        shown = "".join(f"{'-' if c is None else format(c, '.1e'):>18}" for c in cells)
+        terminalreporter.write_line(f"{component:<34}{shown}")

@@ -1,0 +1,73 @@
+"""Masks as literal matrices, in both twins."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import flax_transformer.masks as flax_masks
+import torch_reference.masks as torch_masks
+
+T, F = True, False
+CAUSAL_4 = [[T, F, F, F], [T, T, F, F], [T, T, T, F], [T, T, T, T]]
+TOKENS = [[F, T, T, F], [T, T, F, F]]
+CAUSAL_AND_PADDING = [
+    [[F, F, F, F], [F, T, F, F], [F, T, T, F], [F, T, T, F]],
+    [[T, F, F, F], [T, T, F, F], [T, T, F, F], [T, T, F, F]],
+]
+
+
+def each_twin(call):
+    """The result of `call(masks_module, as_array)` in either framework, as NumPy."""
+    flax = call(flax_masks, jnp.asarray)
+    reference = call(torch_masks, torch.tensor)
+    return [np.asarray(flax), reference.numpy()]
+
+
+def test_causal():
+    for mask in each_twin(lambda masks, _: masks.causal_mask(4)):
+        assert mask.dtype == bool
+        np.testing.assert_array_equal(mask, [[CAUSAL_4]])
+
+
+def test_padding():
+    for mask in each_twin(lambda masks, array: masks.padding_mask(array(TOKENS))):
+        np.testing.assert_array_equal(mask, np.array(TOKENS)[:, None, None, :])
+
+
+def test_causal_and_padding_combined():
+    for mask in each_twin(
+        lambda masks, array: masks.combine_masks(
+            masks.causal_mask(4), None, masks.padding_mask(array(TOKENS))
+        )
+    ):
+        np.testing.assert_array_equal(mask, np.array(CAUSAL_AND_PADDING)[:, None])
+
+
+def test_nothing_combined_is_no_mask():
+    assert flax_masks.combine_masks(None, None) is None
+    assert torch_masks.combine_masks(None, None) is None
+
+
+def test_positions_count_tokens_and_not_padding():
+    tokens = [[F, F, T, T, T], [T, T, T, F, F], [F, T, F, T, F]]
+    expected = [[0, 0, 0, 1, 2], [0, 1, 2, 2, 2], [0, 0, 0, 1, 1]]
+    for positions in each_twin(lambda masks, array: masks.positions_from(array(tokens))):
+        np.testing.assert_array_equal(positions, expected)
+
+
+@pytest.mark.parametrize(
+    ("mask", "message"),
+    [
+        (np.ones((2, 1, 5, 7)), "mask: dtype float64 is not usable"),
+        (np.ones((2, 1, 5, 7), np.int32), "mask: dtype int32 is not usable"),
+        (np.ones((2, 5, 7), bool), "mask: shape \\(2, 5, 7\\) does not broadcast"),
+        (np.ones((2, 2, 5, 7), bool), "mask: shape \\(2, 2, 5, 7\\) does not broadcast"),
+        (np.ones((2, 1, 7, 5), bool), "mask: shape \\(2, 1, 7, 5\\) does not broadcast"),
+    ],
+)
+def test_wrong_masks_are_refused_by_name(mask, message):
+    with pytest.raises(ValueError, match=message):
+        flax_masks.check_mask(jnp.asarray(mask), (2, 6, 5, 7))
+    with pytest.raises(ValueError, match=message):
+        torch_masks.check_mask(torch.tensor(mask), (2, 6, 5, 7))
