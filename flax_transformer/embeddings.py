@@ -3,6 +3,7 @@
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from transformer_spec.config import ModelConfig
@@ -37,7 +38,8 @@ def check_ids(ids: Array, limit: int, name: str) -> None:
         raise ValueError(f"{name}: dtype {ids.dtype} is not usable; it must be an integer type")
     if isinstance(ids, jax.core.Tracer):
         return
-    low, high = int(ids.min()), int(ids.max())
+    values = np.asarray(ids)
+    low, high = values.min(), values.max()
     if low < 0 or high >= limit:
         raise ValueError(f"{name}: ids {low}..{high} are not usable; they must be in [0, {limit})")
 

@@ -1,0 +1,272 @@
+"""Whole models: every preset's architecture, causality, padding, batch independence, jit = eager."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import flax_transformer
+import torch_reference
+from parity import bridge
+from parity.compare import as_good, difference, differences
+from parity_tests.hostile import hostile_config, ragged_mask, random_mask, tokens
+from parity_tests.twins import Pair, run_torch, torch_device
+from transformer_spec.config import (
+    GatedFeedForward,
+    ModelConfig,
+    NoPosition,
+    PostNorm,
+    RMSNorm,
+    Sinusoidal,
+    StdLayerNorm,
+)
+from transformer_spec.presets import PRESETS
+
+B, T, S = 3, 5, 7
+
+
+def small(config: ModelConfig) -> ModelConfig:
+    """The architecture of a preset in sizes a test can afford; what it is made of stays."""
+    sizes = {"vocab_size": 23, "max_seq_len": 11, "d_model": 24, "d_ff": 29}
+    depth = {"num_layers": min(config.num_layers, 2)}
+    if config.num_decoder_layers is not None:
+        depth["num_decoder_layers"] = 3
+    scale = None if config.attention_scale is None else 24**-0.5
+    heads = {"num_heads": 4, "num_kv_heads": config.num_kv_heads and 2}
+    return replace(config, **sizes, **depth, **heads, attention_scale=scale)
+
+
+CONFIGS = {
+    "decoder": hostile_config(),
+    "decoder, tied, scaled": hostile_config(tie_embeddings=True, scale_embeddings=True),
+    "decoder, head bias, RMSNorm, SwiGLU, no positions": hostile_config(
+        head_bias=True,
+        norm=RMSNorm(eps=1e-6),
+        ffn=GatedFeedForward(activation="silu"),
+        position=NoPosition(),
+    ),
+    "decoder of 12 layers": hostile_config(num_layers=12),
+    "encoder": hostile_config(arch="encoder", position=Sinusoidal()),
+    "encoder, post-norm": hostile_config(arch="encoder", residual=PostNorm()),
+    "encoder-decoder, own embeddings": hostile_config(
+        arch="encoder_decoder", num_decoder_layers=3, norm=StdLayerNorm(), position=Sinusoidal()
+    ),
+    "encoder-decoder, shared, tied, post-norm": hostile_config(
+        arch="encoder_decoder",
+        num_decoder_layers=1,
+        share_embeddings=True,
+        tie_embeddings=True,
+        scale_embeddings=True,
+        residual=PostNorm(),
+    ),
+    "encoder-decoder, shared, untied": hostile_config(
+        arch="encoder_decoder", num_decoder_layers=2, share_embeddings=True, head_bias=True
+    ),
+    "encoder-decoder, tied to the decoder's own": hostile_config(
+        arch="encoder_decoder", num_decoder_layers=2, tie_embeddings=True
+    ),
+} | {f"preset {name}": small(preset.model) for name, preset in PRESETS.items()}
+
+
+def model_inputs(config: ModelConfig, masks: bool = True) -> dict:
+    if config.arch == "encoder_decoder":
+        given = {"source": tokens(23, B, S), "target": tokens(23, B, T)}
+        extra = {"source_mask": ragged_mask(B, S), "target_mask": ragged_mask(B, T)}
+    else:
+        given = {"tokens": tokens(23, B, T)}
+        extra = {"token_mask": ragged_mask(B, T), "mask": random_mask(B, config.num_heads, T, T)}
+    return given | (extra if masks else {})
+
+
+def model_pair(config: ModelConfig, inputs: dict, dtype: str = "float64") -> Pair:
+    twins = flax_transformer.build_model(config), torch_reference.build_model(config)
+    return Pair(*twins, inputs, dtype=dtype)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("masks", [False, True], ids=["no masks", "masks"])
+def test_twins_agree(float64, ledger, name, masks):
+    config = CONFIGS[name]
+    found = model_pair(config, model_inputs(config, masks)).differences()
+    ledger(f"models.{name}" if name.startswith("preset") else f"models {config.arch}", found)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_float32_errors_are_alike(name):
+    """Each twin's float32 error against the float64 truth is in line with the other's."""
+    config = CONFIGS[name]
+    inputs = model_inputs(config)
+    double = torch_reference.build_model(config).double()
+    single = model_pair(config, inputs, dtype="float32")
+    ours, theirs = single.run_flax(), single.run_torch()
+    assert all(value.dtype == np.float32 for value in (*ours.values(), *theirs.values()))
+    with torch.no_grad():
+        for name, parameter in double.named_parameters():
+            parameter.copy_(dict(single.torch.named_parameters())[name])
+    if torch_device().type == "cpu":
+        truth = run_torch(double, dict(double.named_parameters()), inputs)
+    else:
+        truth = run_torch(double.to(torch_device()), dict(double.named_parameters()), inputs)
+    for ours_d, theirs_d in zip(
+        differences(ours, truth), differences(theirs, truth), strict=True
+    ):
+        assert as_good(ours_d.error, theirs_d.error), (ours_d, theirs_d)
+        assert as_good(theirs_d.error, ours_d.error), (ours_d, theirs_d)
+
+
+@pytest.mark.parametrize("name", ["decoder", "encoder-decoder, own embeddings", "encoder"])
+def test_jit_is_eager(float64, name):
+    pair = model_pair(CONFIGS[name], model_inputs(CONFIGS[name]))
+    found = differences(pair.run_flax(jit=True), pair.run_flax(jit=False))
+    assert max(d.error for d in found) <= 1e-12
+
+
+@pytest.mark.parametrize("name", ["decoder", "encoder-decoder, own embeddings"])
+def test_compiled_torch_is_eager(float64, name):
+    config = CONFIGS[name]
+    pair = model_pair(config, model_inputs(config))
+    parameters = dict(pair.torch.named_parameters())
+    eager = run_torch(pair.torch, parameters, pair.inputs)
+    compiled = run_torch(torch.compile(pair.torch), parameters, pair.inputs)
+    assert max(d.error for d in differences(compiled, eager)) <= 1e-12
+
+
+def influence(config: ModelConfig, query: int, argument: str) -> tuple[np.ndarray, np.ndarray]:
+    """|d logits[:, query] / d embedded input| of each position of `argument`, in both twins.
+
+    The derivative is taken by a shift added to the position table's rows, one per position.
+    """
+    inputs = model_inputs(config, masks=False)
+    pair = model_pair(config, inputs)
+    stack = "encoder" if argument == "source" else "decoder"
+    weights = np.random.default_rng(2).normal(size=config.d_model)
+
+    def flax_logits(table):
+        params = dict(pair.params)
+        params[stack] = params[stack] | {"pos_embed": {"embedding": table}}
+        out = pair.call_flax(params, **{k: jnp.asarray(v) for k, v in inputs.items()})
+        return jnp.square(out[:, query]).sum()
+
+    ours = jax.grad(flax_logits)(pair.params[stack]["pos_embed"]["embedding"])
+    table = getattr(pair.torch, stack).pos_embed.weight
+    tensors = {k: torch.tensor(v, device=torch_device()) for k, v in inputs.items()}
+    out = pair.torch(**tensors)[:, query].square().sum()
+    (theirs,) = torch.autograd.grad(out, table)
+    assert weights.any()
+    length = inputs[argument].shape[1]
+    return (
+        np.abs(np.asarray(ours)).sum(-1)[:length],
+        theirs.abs().sum(-1).numpy(force=True)[:length],
+    )
+
+
+@pytest.mark.parametrize("arch", ["decoder", "encoder_decoder"])
+@pytest.mark.parametrize("query", range(T))
+def test_no_gradient_flows_back_from_the_past_to_the_future(float64, arch, query):
+    two = arch == "encoder_decoder"
+    config = hostile_config(arch=arch, num_decoder_layers=2 if two else None)
+    for gradient in influence(config, query, "target" if two else "tokens"):
+        assert (gradient[: query + 1] > 0).all()
+        assert (gradient[query + 1 :] == 0).all()
+
+
+def test_every_target_position_sees_the_whole_source(float64):
+    config = hostile_config(arch="encoder_decoder", num_decoder_layers=2)
+    for gradient in influence(config, 0, "source"):
+        assert (gradient > 0).all()
+
+
+def both_logits(pair: Pair, inputs: dict) -> list[np.ndarray]:
+    ours = pair.call_flax(pair.params, **{k: jnp.asarray(v) for k, v in inputs.items()})
+    tensors = {k: torch.tensor(v, device=torch_device()) for k, v in inputs.items()}
+    return [np.asarray(ours), pair.call_torch(**tensors).numpy(force=True)]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_what_stands_under_padding_does_not_matter(float64, name):
+    config = CONFIGS[name]
+    inputs = model_inputs(config)
+    pair = model_pair(config, inputs)
+    changed = {
+        k: np.where(inputs[f"{k.removesuffix('s')}_mask"], v, (v + 7) % 23)
+        for k, v in inputs.items()
+        if v.dtype != bool
+    }
+    mask = inputs.get("target_mask", inputs.get("token_mask"))
+    for before, after in zip(
+        both_logits(pair, inputs), both_logits(pair, inputs | changed), strict=True
+    ):
+        np.testing.assert_array_equal(before[mask], after[mask])
+        assert not np.array_equal(before, after)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("left", [0, 3], ids=["right padding", "padding on both sides"])
+def test_a_padded_row_equals_the_row_alone(float64, name, left):
+    config = CONFIGS[name]
+    alone = {k: v[:1] for k, v in model_inputs(config, masks=False).items()}
+    padded = {}
+    for key, ids in alone.items():
+        width = [(0, 0), (left, 2)]
+        padded[key] = np.pad(ids, width, constant_values=9)
+        padded[f"{key.removesuffix('s')}_mask"] = np.pad(np.ones(ids.shape, bool), width)
+    pair = model_pair(config, alone)
+    for short, long in zip(both_logits(pair, alone), both_logits(pair, padded), strict=True):
+        kept = long[:, left : left + T if config.arch != "encoder_decoder" else left + T]
+        assert difference("logits", kept, short).error <= 1e-12
+
+
+@pytest.mark.parametrize("name", ["decoder", "encoder", "encoder-decoder, own embeddings"])
+def test_rows_do_not_see_each_other(float64, name):
+    config = CONFIGS[name]
+    inputs = model_inputs(config)
+    pair = model_pair(config, inputs)
+    alone = {k: v[1:2] for k, v in inputs.items()}
+    for whole, row in zip(both_logits(pair, inputs), both_logits(pair, alone), strict=True):
+        assert difference("logits", whole[1:2], row).error <= 1e-12
+
+
+def test_order_matters(float64):
+    """Swapping two tokens changes what a later position sees, with either kind of positions."""
+    for position in (Sinusoidal(), hostile_config().position):
+        config = hostile_config(arch="encoder", position=position)
+        ids = np.arange(T)[None]
+        swapped = ids[:, [1, 0, *range(2, T)]]
+        pair = model_pair(config, {"tokens": ids})
+        for a, b in zip(
+            both_logits(pair, {"tokens": ids}), both_logits(pair, {"tokens": swapped}), strict=True
+        ):
+            assert np.abs(a[:, -1] - b[:, -1]).max() > 1e-3
+
+
+def test_positions_can_be_given(float64, ledger):
+    """Two documents packed in one row, each from position 0, equal the two alone."""
+    config = hostile_config()
+    first, second = tokens(23, 1, 3), tokens(23, 1, 4)
+    packed = {
+        "tokens": np.concatenate([first, second], axis=1),
+        "positions": np.array([[0, 1, 2, 0, 1, 2, 3]]),
+        "mask": np.kron(np.eye(2, dtype=bool), np.ones((4, 4), bool))[1:, 1:][None, None],
+    }
+    pair = model_pair(config, packed)
+    ledger("models decoder", pair.differences())
+    for together, a, b in zip(
+        both_logits(pair, packed),
+        both_logits(pair, {"tokens": first}),
+        both_logits(pair, {"tokens": second}),
+        strict=True,
+    ):
+        expected = np.concatenate([a, b], axis=1)
+        assert difference("logits", together, expected).error <= 1e-12
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_parameters_cross_both_ways(name):
+    config = CONFIGS[name]
+    pair = model_pair(config, model_inputs(config))
+    back = bridge.to_flax(pair.torch, pair.params)
+    assert jax.tree.structure(back) == jax.tree.structure(pair.params)
+    jax.tree.map(np.testing.assert_array_equal, back, jax.device_get(pair.params))
