@@ -41,7 +41,7 @@ def hostile_config(**changes) -> ModelConfig:
     base = ModelConfig(
         arch="decoder",
         vocab_size=23,
-        max_seq_len=11,
+        max_seq_len=13,
         d_model=13,
         d_ff=17,
         num_layers=2,

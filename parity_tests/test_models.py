@@ -13,7 +13,7 @@ import torch_reference
 from parity import bridge
 from parity.compare import as_good, difference, differences
 from parity_tests.hostile import hostile_config, ragged_mask, random_mask, tokens
-from parity_tests.twins import Pair, run_torch, torch_device
+from parity_tests.twins import Pair, quick, run_torch, torch_device
 from transformer_spec.config import (
     GatedFeedForward,
     ModelConfig,
@@ -26,14 +26,20 @@ from transformer_spec.config import (
 from transformer_spec.presets import PRESETS
 
 B, T, S = 3, 5, 7
+INVARIANT = [
+    "decoder",
+    "encoder, post-norm",
+    "encoder-decoder, own embeddings",
+    "encoder-decoder, shared, tied, post-norm",
+]
 
 
 def small(config: ModelConfig) -> ModelConfig:
     """The architecture of a preset in sizes a test can afford; what it is made of stays."""
-    sizes = {"vocab_size": 23, "max_seq_len": 11, "d_model": 24, "d_ff": 29}
-    depth = {"num_layers": min(config.num_layers, 2)}
+    sizes = {"vocab_size": 23, "max_seq_len": 13, "d_model": 24, "d_ff": 29}
+    depth = {"num_layers": 1}
     if config.num_decoder_layers is not None:
-        depth["num_decoder_layers"] = 3
+        depth["num_decoder_layers"] = 2
     scale = None if config.attention_scale is None else 24**-0.5
     heads = {"num_heads": 4, "num_kv_heads": config.num_kv_heads and 2}
     return replace(config, **sizes, **depth, **heads, attention_scale=scale)
@@ -106,10 +112,8 @@ def test_float32_errors_are_alike(name):
     with torch.no_grad():
         for name, parameter in double.named_parameters():
             parameter.copy_(dict(single.torch.named_parameters())[name])
-    if torch_device().type == "cpu":
-        truth = run_torch(double, dict(double.named_parameters()), inputs)
-    else:
-        truth = run_torch(double.to(torch_device()), dict(double.named_parameters()), inputs)
+    double.to(torch_device())
+    truth = run_torch(double, dict(double.named_parameters()), inputs)
     for ours_d, theirs_d in zip(
         differences(ours, truth), differences(theirs, truth), strict=True
     ):
@@ -120,18 +124,8 @@ def test_float32_errors_are_alike(name):
 @pytest.mark.parametrize("name", ["decoder", "encoder-decoder, own embeddings", "encoder"])
 def test_jit_is_eager(float64, name):
     pair = model_pair(CONFIGS[name], model_inputs(CONFIGS[name]))
-    found = differences(pair.run_flax(jit=True), pair.run_flax(jit=False))
+    found = differences(pair.run_flax(jax.jit), pair.run_flax(lambda function: function))
     assert max(d.error for d in found) <= 1e-12
-
-
-@pytest.mark.parametrize("name", ["decoder", "encoder-decoder, own embeddings"])
-def test_compiled_torch_is_eager(float64, name):
-    config = CONFIGS[name]
-    pair = model_pair(config, model_inputs(config))
-    parameters = dict(pair.torch.named_parameters())
-    eager = run_torch(pair.torch, parameters, pair.inputs)
-    compiled = run_torch(torch.compile(pair.torch), parameters, pair.inputs)
-    assert max(d.error for d in differences(compiled, eager)) <= 1e-12
 
 
 def influence(config: ModelConfig, query: int, argument: str) -> tuple[np.ndarray, np.ndarray]:
@@ -142,20 +136,17 @@ def influence(config: ModelConfig, query: int, argument: str) -> tuple[np.ndarra
     inputs = model_inputs(config, masks=False)
     pair = model_pair(config, inputs)
     stack = "encoder" if argument == "source" else "decoder"
-    weights = np.random.default_rng(2).normal(size=config.d_model)
-
     def flax_logits(table):
         params = dict(pair.params)
         params[stack] = params[stack] | {"pos_embed": {"embedding": table}}
         out = pair.call_flax(params, **{k: jnp.asarray(v) for k, v in inputs.items()})
         return jnp.square(out[:, query]).sum()
 
-    ours = jax.grad(flax_logits)(pair.params[stack]["pos_embed"]["embedding"])
+    ours = quick(jax.grad(flax_logits))(pair.params[stack]["pos_embed"]["embedding"])
     table = getattr(pair.torch, stack).pos_embed.weight
     tensors = {k: torch.tensor(v, device=torch_device()) for k, v in inputs.items()}
     out = pair.torch(**tensors)[:, query].square().sum()
     (theirs,) = torch.autograd.grad(out, table)
-    assert weights.any()
     length = inputs[argument].shape[1]
     return (
         np.abs(np.asarray(ours)).sum(-1)[:length],
@@ -180,12 +171,12 @@ def test_every_target_position_sees_the_whole_source(float64):
 
 
 def both_logits(pair: Pair, inputs: dict) -> list[np.ndarray]:
-    ours = pair.call_flax(pair.params, **{k: jnp.asarray(v) for k, v in inputs.items()})
+    ours = quick(pair.call_flax)(pair.params, **inputs)
     tensors = {k: torch.tensor(v, device=torch_device()) for k, v in inputs.items()}
     return [np.asarray(ours), pair.call_torch(**tensors).numpy(force=True)]
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", INVARIANT)
 def test_what_stands_under_padding_does_not_matter(float64, name):
     config = CONFIGS[name]
     inputs = model_inputs(config)
@@ -203,7 +194,7 @@ def test_what_stands_under_padding_does_not_matter(float64, name):
         assert not np.array_equal(before, after)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", INVARIANT)
 @pytest.mark.parametrize("left", [0, 3], ids=["right padding", "padding on both sides"])
 def test_a_padded_row_equals_the_row_alone(float64, name, left):
     config = CONFIGS[name]

@@ -16,6 +16,10 @@ from transformer_spec import naming
 
 Arrays = dict[str, np.ndarray]
 
+# Hundreds of small programs are compiled and each is run once: on a CPU the compiler is told not
+# to optimize what it generates. `test_jit_is_eager` compiles as users do.
+QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+
 
 def torch_device() -> torch.device:
     """Beside jax on a GPU: the GPU; else the CPU."""
@@ -32,7 +36,15 @@ def cotangents(outputs: list) -> list[np.ndarray]:
     return [rng.normal(size=tuple(out.shape)) for out in outputs]
 
 
-def run_flax(call: Callable, params: dict, inputs: dict, jit: bool = True) -> Arrays:
+def quick(function: Callable) -> Callable:
+    """`function`, compiled in the shortest time."""
+    options = QUICK if jax.default_backend() == "cpu" else None
+    return jax.jit(function, compiler_options=options)
+
+
+def run_flax(
+    call: Callable, params: dict, inputs: dict, compiled: Callable[[Callable], Callable] = quick
+) -> Arrays:
     """Outputs of `call(params, **inputs)`, and gradients of parameters and float inputs."""
     floats = {k: jnp.asarray(v) for k, v in inputs.items() if is_float(v)}
     rest = {k: jnp.asarray(v) if isinstance(v, np.ndarray) else v for k, v in inputs.items()}
@@ -45,7 +57,7 @@ def run_flax(call: Callable, params: dict, inputs: dict, jit: bool = True) -> Ar
         weights = [jnp.asarray(c, o.dtype) for c, o in zip(cotangents(outputs), outputs)]
         return outputs, *pull(weights)
 
-    outputs, param_grads, input_grads = (jax.jit(both) if jit else both)(params, floats)
+    outputs, param_grads, input_grads = compiled(both)(params, floats)
     named = naming.to_named(param_grads) if params else {}
     return _named(outputs, named, input_grads, np.asarray)
 
@@ -116,8 +128,8 @@ class Pair:
         name = "forward" if self.method == "__call__" else self.method
         return getattr(self.torch, name)(**inputs)
 
-    def run_flax(self, jit: bool = True) -> Arrays:
-        return run_flax(self.call_flax, self.params, self.inputs, jit)
+    def run_flax(self, compiled: Callable[[Callable], Callable] = quick) -> Arrays:
+        return run_flax(self.call_flax, self.params, self.inputs, compiled)
 
     def run_torch(self) -> Arrays:
         return run_torch(self.call_torch, dict(self.torch.named_parameters()), self.inputs)
