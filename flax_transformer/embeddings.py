@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from flax_transformer.masks import check_token_mask
 from transformer_spec.config import ModelConfig
 
 
@@ -46,10 +47,17 @@ def check_ids(ids: Array, limit: int, name: str) -> None:
 
 def check_tokens(tokens: Array, config: ModelConfig, name: str) -> None:
     """Raise ValueError unless `tokens` are ids [B, T] of the vocabulary, 1 <= T <= max_seq_len."""
-    usable = tokens.ndim == 2 and tokens.shape[0] >= 1 and 1 <= tokens.shape[1]
+    usable = tokens.ndim == 2 and tokens.shape[0] >= 1 and tokens.shape[1] >= 1
     if not usable:
         raise ValueError(f"{name}: shape {tuple(tokens.shape)} is not usable; it must be [B, T]")
     if tokens.shape[1] > config.max_seq_len:
         length, limit = tokens.shape[1], config.max_seq_len
         raise ValueError(f"{name}: length {length} is not usable; max_seq_len is {limit}")
     check_ids(tokens, config.vocab_size, name)
+
+
+def check_inputs(config: ModelConfig, tokens: Array, token_mask: Array | None, name: str) -> None:
+    """`check_tokens`, and a token mask of the same shape, `source_mask` for `source`."""
+    check_tokens(tokens, config, name)
+    if token_mask is not None:
+        check_token_mask(token_mask, tuple(tokens.shape), f"{name.removesuffix('s')}_mask")

@@ -6,11 +6,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 from flax_transformer.blocks import Block
 from flax_transformer.dropout import Dropout
-from flax_transformer.embeddings import Embed, check_ids, check_tokens
+from flax_transformer.embeddings import Embed, check_ids, check_inputs
 from flax_transformer.masks import (
     causal_mask,
     check_mask,
-    check_token_mask,
     combine_masks,
     padding_mask,
     positions_from,
@@ -228,12 +227,6 @@ def make_head(config: ModelConfig) -> nn.Dense | None:
     if config.tie_embeddings:
         return None
     return nn.Dense(config.vocab_size, use_bias=config.head_bias)
-
-
-def check_inputs(config: ModelConfig, tokens: Array, token_mask: TokenMask, name: str) -> None:
-    check_tokens(tokens, config, name)
-    if token_mask is not None:
-        check_token_mask(token_mask, tuple(tokens.shape), f"{name.removesuffix('s')}_mask")
 
 
 def self_attention_mask(

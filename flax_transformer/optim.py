@@ -1,6 +1,7 @@
 """The update rule: clip, Adam, decoupled decay. The learning rate is handed in at each step."""
 
 import jax
+import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
@@ -41,6 +42,11 @@ def make_optimizer(config: TrainConfig) -> optax.GradientTransformation:
             config.weight_decay, mask=lambda params: decay_mask(params, config.decay_all)
         ),
     )
+
+
+def global_norm(tree: dict) -> Float[Array, ""]:
+    """The Euclidean norm of all leaves laid end to end."""
+    return jnp.sqrt(sum(jnp.square(leaf).sum() for leaf in jax.tree.leaves(tree)))
 
 
 def apply_updates(params: dict, updates: dict, learning_rate: Float[Array, ""] | float) -> dict:

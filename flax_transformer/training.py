@@ -13,7 +13,7 @@ from jaxtyping import Array
 from flax_transformer.decoding import greedy
 from flax_transformer.losses import count_correct, cross_entropy
 from flax_transformer.models import Encoder, EncoderDecoder, LanguageModel, build_model
-from flax_transformer.optim import apply_updates, make_optimizer
+from flax_transformer.optim import apply_updates, global_norm, make_optimizer
 from transformer_spec import initializers, naming
 from transformer_spec.config import ModelConfig
 from transformer_spec.experiment import TrainConfig
@@ -86,7 +86,7 @@ def train_step(
     (loss, correct), grads = jax.value_and_grad(loss_of, has_aux=True)(state.params)
     updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
     params = apply_updates(state.params, updates, learning_rate)
-    metrics = {"loss": loss, "correct": correct, "grad_norm": optax.global_norm(grads)}
+    metrics = {"loss": loss, "correct": correct, "grad_norm": global_norm(grads)}
     return state.replace(step=state.step + 1, params=params, opt_state=opt_state), metrics
 
 

@@ -25,9 +25,7 @@ def qkv(heads: int, kv_heads: int) -> dict[str, np.ndarray]:
 
 
 def attend(module, mask, temperature):
-    return partial(
-        module.dot_product_attention, mask=mask, scale=H**-0.5, temperature=temperature
-    )
+    return partial(module.dot_product_attention, mask=mask, scale=H**-0.5, temperature=temperature)
 
 
 MASKS = {

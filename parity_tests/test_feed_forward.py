@@ -32,7 +32,9 @@ def phi(x: float) -> float:
 FORMULAS = {
     "relu": lambda x: max(x, 0.0),
     "gelu": lambda x: x * phi(x),
-    "gelu_tanh": lambda x: 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    "gelu_tanh": lambda x: (
+        0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    ),
     "silu": lambda x: x / (1 + math.exp(-x)),
     "sigmoid": lambda x: 1 / (1 + math.exp(-x)),
 }

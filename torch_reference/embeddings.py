@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from torch_reference.masks import check_token_mask
 from transformer_spec.config import ModelConfig
 
 
@@ -50,3 +51,10 @@ def check_tokens(tokens: Tensor, config: ModelConfig, name: str) -> None:
         length, limit = tokens.shape[1], config.max_seq_len
         raise ValueError(f"{name}: length {length} is not usable; max_seq_len is {limit}")
     check_ids(tokens, config.vocab_size, name)
+
+
+def check_inputs(config: ModelConfig, tokens: Tensor, token_mask: Tensor | None, name: str) -> None:
+    """`check_tokens`, and a token mask of the same shape, `source_mask` for `source`."""
+    check_tokens(tokens, config, name)
+    if token_mask is not None:
+        check_token_mask(token_mask, tuple(tokens.shape), f"{name.removesuffix('s')}_mask")

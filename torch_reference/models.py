@@ -6,11 +6,10 @@ from torch import Tensor, nn
 
 from torch_reference.blocks import Block
 from torch_reference.dropout import Dropout
-from torch_reference.embeddings import Embed, check_ids, check_tokens
+from torch_reference.embeddings import Embed, check_ids, check_inputs
 from torch_reference.masks import (
     causal_mask,
     check_mask,
-    check_token_mask,
     combine_masks,
     padding_mask,
     positions_from,
@@ -212,12 +211,6 @@ def make_head(config: ModelConfig) -> nn.Linear | None:
     if config.tie_embeddings:
         return None
     return nn.Linear(config.d_model, config.vocab_size, bias=config.head_bias)
-
-
-def check_inputs(config: ModelConfig, tokens: Tensor, token_mask: TokenMask, name: str) -> None:
-    check_tokens(tokens, config, name)
-    if token_mask is not None:
-        check_token_mask(token_mask, tuple(tokens.shape), f"{name.removesuffix('s')}_mask")
 
 
 def self_attention_mask(

@@ -78,9 +78,7 @@ def check_backend(backend: str) -> None:
         raise ConfigError(f"backend: no {backend!r}; {nearest(backend, BACKENDS)}")
     for framework in ("jax", "torch") if backend == "both" else (backend,):
         if find_spec(framework) is None:
-            raise ConfigError(
-                f"backend: {framework} is not installed; run: {INSTALL[framework]}"
-            )
+            raise ConfigError(f"backend: {framework} is not installed; run: {INSTALL[framework]}")
 
 
 def list_presets() -> str:

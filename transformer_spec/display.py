@@ -31,7 +31,12 @@ class Display:
         self.console = Console(highlight=False, soft_wrap=True)
         self.interactive = self.console.is_terminal
         self.total = total
-        columns = (BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[text]}"))
+        columns = (
+            BarColumn(20),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[text]}"),
+        )
         self.progress = Progress(*columns, console=self.console, disable=not self.interactive)
         self.bar = self.progress.add_task("", total=total, text="compiling the first step")
 

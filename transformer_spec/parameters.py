@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from transformer_spec.config import (
     GatedFeedForward,
-    Learned,
     LayerNorm,
+    Learned,
     ModelConfig,
     PreNorm,
     StdLayerNorm,

@@ -185,12 +185,39 @@ BIG = Preset(
     replace(BASE.train, steps=300_000),
 )
 
+# Radford et al. 2019, the smallest model; 124,439,808 parameters. Its data was never published.
+GPT2 = Preset(
+    "GPT-2 of 124M parameters",
+    ModelConfig(
+        arch="decoder",
+        vocab_size=50257,
+        max_seq_len=1024,
+        d_model=768,
+        d_ff=3072,
+        num_layers=12,
+        num_heads=12,
+        position=Learned(),
+        norm=LayerNorm(eps=1e-5),
+        residual=PreNorm(),
+        ffn=FeedForward(activation="gelu_tanh"),
+        qkv_bias=True,
+        out_bias=True,
+        tie_embeddings=True,
+        embed_dropout=0.1,
+        attn_dropout=0.1,
+        attn_out_dropout=0.1,
+        ffn_out_dropout=0.1,
+    ),
+    replace(CHAR_MODERN.train, task=None),
+)
+
 PRESETS = {
     "sort": SORT,
     "char-gpt": CHAR_GPT,
     "char-modern": CHAR_MODERN,
     "transformer-base": BASE,
     "transformer-big": BIG,
+    "gpt2": GPT2,
 }
 
 

@@ -17,6 +17,6 @@ def make_task(model: ModelConfig, train: TrainConfig) -> Task:
             return LanguageModelTask(model, train)
         case None:
             raise ConfigError(
-                "task: none is not usable; this preset's own data (WMT 2014) is not shipped, "
-                "choose from language_model (a decoder), sort (an encoder_decoder)"
+                "task: none is not usable; this preset's own data is not shipped, choose from "
+                "language_model (for a decoder), sort (for an encoder_decoder)"
             )

@@ -1,0 +1,123 @@
+"""Cross-entropy: twins, by hand, smoothing, masks, ignored labels."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import flax_transformer.losses as flax_losses
+import torch_reference.losses as torch_losses
+from parity_tests.hostile import normal, ragged_mask, tokens
+from parity_tests.twins import function_differences, torch_device
+
+B, T, V = 3, 5, 7
+BOTH = ((flax_losses, jnp.asarray), (torch_losses, torch.tensor))
+
+
+def loss(module, array, labels, mask, smoothing):
+    return partial(
+        module.cross_entropy,
+        labels=array(labels),
+        label_mask=array(mask),
+        label_smoothing=smoothing,
+    )
+
+
+def on_device(array):
+    return torch.tensor(array, device=torch_device())
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.6])
+def test_twins_agree(float64, ledger, smoothing):
+    labels, mask = tokens(V, B, T), ragged_mask(B, T)
+    labels[~mask] = -100
+    ledger(
+        "losses.cross_entropy",
+        function_differences(
+            loss(flax_losses, jnp.asarray, labels, mask, smoothing),
+            loss(torch_losses, on_device, labels, mask, smoothing),
+            {"logits": 3 * normal(B, T, V)},
+        ),
+    )
+
+
+@pytest.mark.parametrize(("module", "array"), BOTH, ids=["flax", "torch"])
+class TestByHand:
+    def test_even_logits_cost_log_v(self, module, array):
+        logits, labels = array(np.zeros((1, 1, 8))), array(np.array([[3]]))
+        for smoothing in (0.0, 0.1):
+            cost = module.cross_entropy(logits, labels, array(np.array([[True]])), smoothing)
+            assert float(cost) == pytest.approx(np.log(8), rel=1e-6)
+
+    def test_smoothing_spreads_over_all_classes(self, module, array):
+        """p = 0.9 + 0.1/4 on the label and 0.1/4 on each of the other three."""
+        logits = np.log(np.array([[[0.4, 0.3, 0.2, 0.1]]]))
+        cost = module.cross_entropy(
+            array(logits), array(np.array([[1]])), array(np.array([[True]])), 0.1
+        )
+        p = np.array([0.025, 0.925, 0.025, 0.025])
+        assert float(cost) == pytest.approx(-(p * logits[0, 0]).sum(), rel=1e-6)
+
+    def test_the_mean_is_over_unmasked_tokens(self, module, array):
+        logits, labels = normal(B, T, V), tokens(V, B, T)
+        mask = ragged_mask(B, T)
+        each = np.asarray(module.token_losses(array(logits), array(labels)))
+        cost = module.cross_entropy(array(logits), array(labels), array(mask))
+        assert float(cost) == pytest.approx(each[mask].mean(), rel=1e-6)
+
+    def test_ignored_labels_are_never_looked_up(self, module, array):
+        logits, labels = normal(B, T, V), tokens(V, B, T)
+        mask = ragged_mask(B, T)
+        costs = []
+        for junk in (0, -1, -100, 10**6):
+            labels[~mask] = junk
+            costs.append(float(module.cross_entropy(array(logits), array(labels), array(mask))))
+        assert len(set(costs)) == 1
+        assert np.isfinite(costs[0])
+
+    def test_no_tokens_cost_nothing(self, module, array):
+        mask = array(np.zeros((B, T), bool))
+        assert (
+            float(module.cross_entropy(array(normal(B, T, V)), array(tokens(V, B, T)), mask)) == 0
+        )
+
+    def test_correct_tokens_are_counted_under_the_mask(self, module, array):
+        logits = np.eye(4)[np.array([[0, 1, 2, 3]])]
+        labels = np.array([[0, 1, 0, 3]])
+        mask = np.array([[True, True, True, False]])
+        assert int(module.count_correct(array(logits), array(labels), array(mask))) == 2
+
+
+def test_smoothing_equals_torchs_own():
+    logits, labels = normal(B, T, V), tokens(V, B, T)
+    theirs = torch.nn.functional.cross_entropy(
+        torch.tensor(logits).flatten(0, 1), torch.tensor(labels).flatten(), label_smoothing=0.1
+    )
+    for module, array in BOTH:
+        ours = module.cross_entropy(array(logits), array(labels), array(np.ones((B, T), bool)), 0.1)
+        assert float(ours) == pytest.approx(float(theirs), rel=1e-6)
+
+
+def test_half_precision_logits_are_summed_in_float32():
+    logits = jnp.asarray(normal(1, 1, 1009), jnp.bfloat16)
+    label = jnp.zeros((1, 1), jnp.int32)
+    assert flax_losses.token_losses(logits, label).dtype == jnp.float32
+    half = torch.tensor(np.asarray(logits, np.float32)).bfloat16()
+    theirs = torch_losses.token_losses(half, torch.zeros(1, 1, dtype=torch.long))
+    assert theirs.dtype == torch.float32
+    np.testing.assert_allclose(
+        np.asarray(flax_losses.token_losses(logits, label)), theirs.numpy(), rtol=1e-6
+    )
+
+
+def test_a_masked_token_has_no_gradient():
+    mask = ragged_mask(B, T)
+    labels = tokens(V, B, T)
+    grad = jax.grad(flax_losses.cross_entropy)(
+        jnp.asarray(normal(B, T, V)), jnp.asarray(labels), jnp.asarray(mask), 0.1
+    )
+    assert (np.abs(np.asarray(grad)).sum(-1) > 0)[mask].all()
+    assert not np.asarray(grad)[~mask].any()
