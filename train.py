@@ -10,7 +10,7 @@ from transformer_spec.display import Display
 from transformer_spec.experiment import TrainConfig
 from transformer_spec.fields import ConfigError
 from transformer_spec.plots import plot_losses
-from transformer_spec.run import Meter, NotFinite, RunDirectory, evaluate
+from transformer_spec.run import Meter, NotFiniteError, RunDirectory, evaluate
 from transformer_spec.schedules import learning_rate
 from transformer_spec.tasks import Task, make_task
 
@@ -63,7 +63,7 @@ def attempt(
     except KeyboardInterrupt:
         display.say("interrupted")
         return 130
-    except NotFinite as error:
+    except NotFiniteError as error:
         display.say(f"stopped: {error}")
         return 1
 

@@ -52,8 +52,8 @@ def dot_product_attention(
         ValueError: the mask has another dtype or shape, or the temperature is not above 0.
     Source: Vaswani et al. 2017, equation 1; Shazeer 2019 (one key/value head); Ainslie et al. 2023
     (groups).
-    Differences: `nn.MultiHeadDotProductAttention` of Linen always scales by head_dim**-0.5 and, with
-    its default `broadcast_dropout`, drops the same weights for all of the batch and all heads.
+    Differences: `nn.MultiHeadDotProductAttention` of Linen always scales by head_dim**-0.5 and,
+    with its default `broadcast_dropout`, drops the same weights for all rows and all heads.
     """
     (batch, length, heads, width), (keys, kv_heads) = q.shape, k.shape[1:3]
     if not temperature > 0:

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from flax_transformer.models import EncoderDecoder, LanguageModel
+from flax_transformer.models import EncoderDecoder, LanguageModel, apply
+from flax_transformer.stacks import Encoder
 
 NextLogits = Callable[[Int[Array, "B W"]], Float[Array, "B W V"]]
 
@@ -35,24 +36,28 @@ def extend_greedily(
 
 @partial(jax.jit, static_argnames=("model", "num_tokens"))
 def greedy(
-    model: LanguageModel | EncoderDecoder, params: dict, inputs: dict[str, Array], num_tokens: int
+    model: Encoder | LanguageModel | EncoderDecoder,
+    params: dict,
+    inputs: dict[str, Array],
+    num_tokens: int,
 ) -> Int[Array, "B L"]:
     """The model's own prefix (`tokens` or `target`) with `num_tokens` more, each the most probable.
 
     Args:
         inputs: the keyword arguments of the model's call.
     """
-    variables = {"params": params}
     window = model.config.max_seq_len
     match model:
         case LanguageModel():
-            next_logits = partial(model.apply, variables)
+            next_logits = partial(apply, model, params)
             return extend_greedily(next_logits, inputs["tokens"], num_tokens, window)
         case EncoderDecoder():
             source, source_mask = inputs["source"], inputs.get("source_mask")
-            memory = model.apply(variables, source, source_mask, method="encode")
+            memory = apply(model, params, source, source_mask, method="encode")
 
             def next_logits(target):
-                return model.apply(variables, target, memory, source_mask, method="decode")
+                return apply(model, params, target, memory, source_mask, method="decode")
 
             return extend_greedily(next_logits, inputs["target"], num_tokens, window)
+        case Encoder():
+            raise ValueError("model: an encoder writes no tokens; give a decoder")

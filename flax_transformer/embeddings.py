@@ -1,9 +1,9 @@
 """Token embeddings and the output head tied to them."""
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from flax_transformer.masks import check_token_mask
@@ -37,7 +37,7 @@ def check_ids(ids: Array, limit: int, name: str) -> None:
     """
     if not jnp.issubdtype(ids.dtype, jnp.integer):
         raise ValueError(f"{name}: dtype {ids.dtype} is not usable; it must be an integer type")
-    if isinstance(ids, jax.core.Tracer):
+    if isinstance(ids, Tracer):
         return
     values = np.asarray(ids)
     low, high = values.min(), values.max()

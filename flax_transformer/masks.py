@@ -5,6 +5,9 @@ in `F.scaled_dot_product_attention`. A token mask [B, T] is True where there is 
 at padding.
 """
 
+import operator
+from functools import reduce
+
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
@@ -22,10 +25,7 @@ def padding_mask(token_mask: Bool[Array, "B S"]) -> Bool[Array, "B 1 1 S"]:
 def combine_masks(*masks: Bool[Array, "..."] | None) -> Bool[Array, "..."] | None:
     """The conjunction of those given; None where none is: everything may attend."""
     given = [mask for mask in masks if mask is not None]
-    combined = given[0] if given else None
-    for mask in given[1:]:
-        combined = combined & mask
-    return combined
+    return reduce(operator.and_, given) if given else None
 
 
 def positions_from(token_mask: Bool[Array, "B T"]) -> Int[Array, "B T"]:
@@ -42,7 +42,7 @@ def check_mask(mask: Array, shape: tuple[int, int, int, int], name: str = "mask"
         raise ValueError(f"{name}: shape {tuple(mask.shape)} does not broadcast to {shape}")
 
 
-def check_token_mask(token_mask: Array, shape: tuple[int, int], name: str) -> None:
+def check_token_mask(token_mask: Array, shape: tuple[int, ...], name: str) -> None:
     """Raise ValueError unless `token_mask` is boolean and has the shape of its tokens."""
     if token_mask.dtype != jnp.bool_:
         raise ValueError(f"{name}: dtype {token_mask.dtype} is not usable; it must be bool")

@@ -1,135 +1,13 @@
-"""Stacks of blocks, and the models with a language head on them."""
+"""The models: stacks with a language head on them."""
+
+from typing import Any, cast
 
 import flax.linen as nn
-import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
-from flax_transformer.blocks import Block
-from flax_transformer.dropout import Dropout
-from flax_transformer.embeddings import Embed, check_ids, check_inputs
-from flax_transformer.masks import (
-    causal_mask,
-    check_mask,
-    combine_masks,
-    padding_mask,
-    positions_from,
-)
-from flax_transformer.norms import make_norm
-from flax_transformer.positions import make_positions
-from transformer_spec.config import ModelConfig, PreNorm
-
-TokenMask = Bool[Array, "..."] | None
-Mask = Bool[Array, "..."] | None
-Positions = Int[Array, "..."] | None
-
-
-class Stack(nn.Module):
-    """What encoder and decoder share: embeddings, blocks and, under pre-norm, a final norm.
-
-    The token embedding belongs to the stack unless the config shares one among the stacks; then
-    the caller passes it.
-    """
-
-    config: ModelConfig
-
-    @property
-    def depth(self) -> int:
-        return self.config.num_layers
-
-    @property
-    def cross_attention(self) -> bool:
-        return False
-
-    def setup(self):
-        c = self.config
-        self.embed = None if c.share_embeddings else Embed(c)
-        self.pos_embed = make_positions(c)
-        self.embed_dropout = Dropout(c.embed_dropout)
-        self.layers = [Block(c, self.cross_attention) for _ in range(self.depth)]
-        self.final_norm = make_norm(c) if isinstance(c.residual, PreNorm) else None
-
-    def inputs(
-        self, tokens: Array, token_mask: TokenMask, positions: Positions, embed: Embed | None
-    ) -> Float[Array, "B T D"]:
-        """E[token] * scale + P[position], before dropout."""
-        x = (embed or self.embed)(tokens)
-        if self.pos_embed is None:
-            return x
-        if positions is not None:
-            check_ids(positions, self.config.max_seq_len, "positions")
-        elif token_mask is not None:
-            positions = positions_from(token_mask)
-        else:
-            positions = jnp.arange(tokens.shape[1])
-        return x + self.pos_embed(positions).astype(x.dtype)
-
-    def finish(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        return x if self.final_norm is None else self.final_norm(x)
-
-
-class Encoder(Stack):
-    """Blocks whose queries see every token of their own row."""
-
-    def __call__(
-        self,
-        tokens: Int[Array, "..."],
-        token_mask: TokenMask = None,
-        mask: Mask = None,
-        positions: Positions = None,
-        *,
-        embed: Embed | None = None,
-        deterministic: bool = True,
-    ) -> Float[Array, "B T D"]:
-        """Hidden states [B, T, D].
-
-        Args:
-            tokens: ids [B, T].
-            token_mask: bool [B, T], False at padding; padding is not attended to.
-            mask: bool, broadcastable to [B, N, T, T]: whatever else restricts attention.
-            positions: ids [B, T]; by default each token's number among the tokens of its row.
-            embed: the shared token embedding, where the config shares one.
-        Raises:
-            ValueError: an argument has the wrong shape, dtype or range; the message names it.
-        """
-        mask = self_attention_mask(self.config, tokens, token_mask, mask, causal=False)
-        x = self.inputs(tokens, token_mask, positions, embed)
-        x = self.embed_dropout(x, deterministic=deterministic)
-        for layer in self.layers:
-            x = layer(x, mask, deterministic=deterministic)
-        return self.finish(x)
-
-
-class Decoder(Stack):
-    """Blocks whose queries see no later token; beside an encoder they attend to its output too."""
-
-    @property
-    def depth(self) -> int:
-        return self.config.num_decoder_layers or self.config.num_layers
-
-    @property
-    def cross_attention(self) -> bool:
-        return self.config.arch == "encoder_decoder"
-
-    def __call__(
-        self,
-        tokens: Int[Array, "..."],
-        token_mask: TokenMask = None,
-        mask: Mask = None,
-        positions: Positions = None,
-        *,
-        memory: Float[Array, "B S D"] | None = None,
-        memory_token_mask: TokenMask = None,
-        embed: Embed | None = None,
-        deterministic: bool = True,
-    ) -> Float[Array, "B T D"]:
-        """Hidden states [B, T, D]; `memory` [B, S, D] is the encoder's output, the rest as there."""
-        mask = self_attention_mask(self.config, tokens, token_mask, mask, causal=True)
-        memory_mask = None if memory_token_mask is None else padding_mask(memory_token_mask)
-        x = self.inputs(tokens, token_mask, positions, embed)
-        x = self.embed_dropout(x, deterministic=deterministic)
-        for layer in self.layers:
-            x = layer(x, mask, memory, memory_mask, deterministic=deterministic)
-        return self.finish(x)
+from flax_transformer.embeddings import Embed, check_inputs
+from flax_transformer.stacks import Decoder, Encoder, Mask, Positions, TokenMask
+from transformer_spec.config import ModelConfig
 
 
 class LanguageModel(nn.Module):
@@ -153,7 +31,7 @@ class LanguageModel(nn.Module):
     ) -> Float[Array, "B T V"]:
         """Logits [B, T, V]; the arguments are those of `Encoder`."""
         hidden = self.decoder(tokens, token_mask, mask, positions, deterministic=deterministic)
-        return self.decoder.embed.attend(hidden) if self.lm_head is None else self.lm_head(hidden)
+        return head_logits(self.lm_head, self.decoder.embed, hidden)
 
 
 class EncoderDecoder(nn.Module):
@@ -218,8 +96,8 @@ class EncoderDecoder(nn.Module):
             embed=self.embed,
             deterministic=deterministic,
         )
-        embed = self.embed or self.decoder.embed
-        return embed.attend(hidden) if self.lm_head is None else self.lm_head(hidden)
+        embed = self.decoder.embed if self.embed is None else self.embed
+        return head_logits(self.lm_head, embed, hidden)
 
 
 def make_head(config: ModelConfig) -> nn.Dense | None:
@@ -229,16 +107,20 @@ def make_head(config: ModelConfig) -> nn.Dense | None:
     return nn.Dense(config.vocab_size, use_bias=config.head_bias)
 
 
-def self_attention_mask(
-    config: ModelConfig, tokens: Array, token_mask: TokenMask, mask: Mask, *, causal: bool
-) -> Mask:
-    """All that restricts self-attention, combined; the inputs are checked on the way."""
-    check_inputs(config, tokens, token_mask, "tokens")
-    batch, length = tokens.shape
-    if mask is not None:
-        check_mask(mask, (batch, config.num_heads, length, length))
-    padding = None if token_mask is None else padding_mask(token_mask)
-    return combine_masks(causal_mask(length) if causal else None, padding, mask)
+def head_logits(
+    lm_head: nn.Dense | None, embed: Embed | None, hidden: Float[Array, "B T D"]
+) -> Float[Array, "B T V"]:
+    """The logits of a head of its own, or of one tied to the token embedding."""
+    if lm_head is not None:
+        return lm_head(hidden)
+    if embed is None:
+        raise ValueError("embed: none given; a tied head is the token embedding")
+    return embed.attend(hidden)
+
+
+def apply(model: nn.Module, params: dict, *args: Any, **kwargs: Any) -> Array:
+    """The model's output under these parameters; `method` names another method than the call."""
+    return cast(Array, model.apply({"params": params}, *args, **kwargs))
 
 
 def build_model(config: ModelConfig) -> Encoder | LanguageModel | EncoderDecoder:

@@ -1,5 +1,8 @@
 """The update rule: clip, Adam, decoupled decay. The learning rate is handed in at each step."""
 
+from functools import partial
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -10,7 +13,7 @@ from transformer_spec.naming import dotted
 from transformer_spec.parameters import is_decayed
 
 
-def decay_mask(params: dict, decay_all: bool) -> dict:
+def decay_mask(params: Any, decay_all: bool) -> Any:
     """True for each parameter that weight decay applies to.
 
     optax decays everything unless it is given such a mask; so does torch's AdamW.
@@ -39,7 +42,7 @@ def make_optimizer(config: TrainConfig) -> optax.GradientTransformation:
         *clip,
         optax.scale_by_adam(config.beta1, config.beta2, eps=config.eps, eps_root=0.0),
         optax.add_decayed_weights(
-            config.weight_decay, mask=lambda params: decay_mask(params, config.decay_all)
+            config.weight_decay, mask=partial(decay_mask, decay_all=config.decay_all)
         ),
     )
 
@@ -49,6 +52,6 @@ def global_norm(tree: dict) -> Float[Array, ""]:
     return jnp.sqrt(sum(jnp.square(leaf).sum() for leaf in jax.tree.leaves(tree)))
 
 
-def apply_updates(params: dict, updates: dict, learning_rate: Float[Array, ""] | float) -> dict:
+def apply_updates(params: Any, updates: Any, learning_rate: Float[Array, ""] | float) -> Any:
     """p - lr u"""
     return jax.tree.map(lambda p, u: p - (learning_rate * u).astype(p.dtype), params, updates)

@@ -12,8 +12,9 @@ from jaxtyping import Array
 
 from flax_transformer.decoding import greedy
 from flax_transformer.losses import count_correct, cross_entropy
-from flax_transformer.models import Encoder, EncoderDecoder, LanguageModel, build_model
+from flax_transformer.models import EncoderDecoder, LanguageModel, apply, build_model
 from flax_transformer.optim import apply_updates, global_norm, make_optimizer
+from flax_transformer.stacks import Encoder
 from transformer_spec import initializers, naming
 from transformer_spec.config import ModelConfig
 from transformer_spec.experiment import TrainConfig
@@ -51,7 +52,9 @@ def init_params(model: Model, scheme: initializers.Scheme, key: Array, dtype: st
     return naming.from_named(named, template)
 
 
-def _draw(distribution, key: Array, shape: tuple[int, ...], dtype: str) -> Array:
+def _draw(
+    distribution: initializers.Distribution, key: Array, shape: tuple[int, ...], dtype: str
+) -> Array:
     match distribution:
         case initializers.Fill(value):
             return jnp.full(shape, value, dtype)
@@ -79,7 +82,7 @@ def train_step(
     rngs = {"dropout": jax.random.fold_in(state.dropout_key, state.step)}
 
     def loss_of(params):
-        logits = model.apply({"params": params}, **batch.inputs, deterministic=False, rngs=rngs)
+        logits = apply(model, params, **batch.inputs, deterministic=False, rngs=rngs)
         loss = cross_entropy(logits, batch.labels, batch.label_mask, smoothing)
         return loss, count_correct(logits, batch.labels, batch.label_mask)
 
@@ -93,7 +96,7 @@ def train_step(
 @partial(jax.jit, static_argnames=("model",))
 def eval_step(params: dict, batch: Batch, *, model: Model) -> Metrics:
     """Loss without smoothing and correct tokens of one batch, dropout off."""
-    logits = model.apply({"params": params}, **batch.inputs)
+    logits = apply(model, params, **batch.inputs)
     return {
         "loss": cross_entropy(logits, batch.labels, batch.label_mask),
         "correct": count_correct(logits, batch.labels, batch.label_mask),

@@ -1,4 +1,4 @@
-"""Is this difference rounding? Norm-wise errors, and the refusal to call an empty check a success."""
+"""Norm-wise errors, and the refusal to call an empty check a success."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import numpy as np
 FLOAT64_TOLERANCE = 1e-12
 
 
-class Vacuous(AssertionError):
+class VacuousError(AssertionError):
     """A comparison that could not have failed: NaN, infinities, constants or zeros on a side."""
 
 
@@ -28,18 +28,18 @@ def difference(name: str, ours: np.ndarray, theirs: np.ndarray, floor: float = 0
         floor: the scale that the value's computation sets, where its own norm may be far below it:
             without one, rounding noise would be divided by rounding noise.
     Raises:
-        Vacuous: a side holds NaN or infinities, or `theirs` is constant or zero and no floor says
-            what small means.
+        VacuousError: a side holds NaN or infinities, or `theirs` is constant or zero and no floor
+            says what small means.
         ValueError: the shapes differ.
     """
     ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
     if ours.shape != theirs.shape:
         raise ValueError(f"{name}: shapes {ours.shape} and {theirs.shape} differ")
     if not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
-        raise Vacuous(f"{name}: a side is not finite")
+        raise VacuousError(f"{name}: a side is not finite")
     norm = float(np.linalg.norm(theirs))
     if floor == 0 and (norm == 0 or (theirs.size > 1 and np.ptp(theirs) == 0)):
-        raise Vacuous(f"{name}: all values are {theirs.flat[0]}, nothing is compared")
+        raise VacuousError(f"{name}: all values are {theirs.flat[0]}, nothing is compared")
     scale = max(norm, floor)
     return Difference(name, float(np.linalg.norm(ours - theirs)) / scale, norm < floor)
 

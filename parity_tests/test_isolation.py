@@ -54,9 +54,9 @@ def public(package: str) -> dict[str, list[str]]:
     }
 
 
-# What one framework has by itself: Linen's dropout draws its own bits, shapes stand in for an
-# initialized tree, and optax brings its own clipping.
-ONE_SIDED = {"threefry", "survivors", "parameter_template", "clip_by_global_norm"}
+# What one framework has by itself: Linen's dropout draws its own bits, its modules are applied to
+# parameters kept apart, shapes stand in for an initialized tree; optax brings its own clipping.
+ONE_SIDED = {"threefry", "survivors", "apply", "parameter_template", "clip_by_global_norm"}
 
 
 def test_the_twins_mirror_each_other_file_for_file_and_name_for_name():

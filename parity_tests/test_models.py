@@ -1,4 +1,4 @@
-"""Whole models: every preset's architecture, causality, padding, batch independence, jit = eager."""
+"""Whole models: every preset's architecture, causality, padding, packing, jit = eager."""
 
 from dataclasses import replace
 
@@ -205,7 +205,7 @@ def test_a_padded_row_equals_the_row_alone(float64, name, left):
         padded[f"{key.removesuffix('s')}_mask"] = np.pad(np.ones(ids.shape, bool), width)
     pair = model_pair(config, alone)
     for short, long in zip(both_logits(pair, alone), both_logits(pair, padded), strict=True):
-        kept = long[:, left : left + T if config.arch != "encoder_decoder" else left + T]
+        kept = long[:, left : left + T]
         assert difference("logits", kept, short).error <= 1e-12
 
 

@@ -133,7 +133,7 @@ def test_the_buffers_of_the_old_state_are_donated():
 
 
 def test_a_batch_padded_with_rows_equals_the_rows_alone(float64):
-    """The last batch of an epoch is filled up; loss, gradient and accuracy are those of its rows."""
+    """The last batch of an epoch is filled up; what it measures is that of its rows."""
     task, train = small("sort")
     last = task.train_batch(task.steps_per_epoch)
     count = int(last.label_mask.any(axis=1).sum())

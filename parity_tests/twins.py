@@ -54,7 +54,7 @@ def run_flax(
 
     def both(params, floats):
         outputs, pull = jax.vjp(outputs_of, params, floats)
-        weights = [jnp.asarray(c, o.dtype) for c, o in zip(cotangents(outputs), outputs)]
+        weights = [jnp.asarray(c, o.dtype) for c, o in _zip(outputs)]
         return outputs, *pull(weights)
 
     outputs, param_grads, input_grads = compiled(both)(params, floats)

@@ -1,5 +1,6 @@
-"""The Transformer in PyTorch. Never imports jax; its twin, file for file, is flax_transformer."""
+"""The Transformer in PyTorch. Never imports jax; flax_transformer is its twin."""
 
-from torch_reference.models import Decoder, Encoder, EncoderDecoder, LanguageModel, build_model
+from torch_reference.models import EncoderDecoder, LanguageModel, build_model
+from torch_reference.stacks import Decoder, Encoder
 
 __all__ = ["Decoder", "Encoder", "EncoderDecoder", "LanguageModel", "build_model"]

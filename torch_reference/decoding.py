@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from torch_reference.models import EncoderDecoder, LanguageModel
+from torch_reference.stacks import Encoder
 
 NextLogits = Callable[[Int[Tensor, "B W"]], Float[Tensor, "B W V"]]
 
@@ -27,7 +28,7 @@ def extend_greedily(
 
 @torch.no_grad()
 def greedy(
-    model: LanguageModel | EncoderDecoder, inputs: dict[str, Tensor], num_tokens: int
+    model: Encoder | LanguageModel | EncoderDecoder, inputs: dict[str, Tensor], num_tokens: int
 ) -> Int[Tensor, "B L"]:
     """The model's own prefix (`tokens` or `target`) with `num_tokens` more, each the most probable.
 
@@ -46,3 +47,5 @@ def greedy(
                 return model.decode(target, memory, source_mask)
 
             return extend_greedily(next_logits, inputs["target"], num_tokens, window)
+        case Encoder():
+            raise ValueError("model: an encoder writes no tokens; give a decoder")

@@ -5,6 +5,9 @@ in `F.scaled_dot_product_attention`. A token mask [B, T] is True where there is 
 at padding.
 """
 
+import operator
+from functools import reduce
+
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
@@ -23,10 +26,7 @@ def padding_mask(token_mask: Bool[Tensor, "B S"]) -> Bool[Tensor, "B 1 1 S"]:
 def combine_masks(*masks: Bool[Tensor, "..."] | None) -> Bool[Tensor, "..."] | None:
     """The conjunction of those given; None where none is: everything may attend."""
     given = [mask for mask in masks if mask is not None]
-    combined = given[0] if given else None
-    for mask in given[1:]:
-        combined = combined & mask
-    return combined
+    return reduce(operator.and_, given) if given else None
 
 
 def positions_from(token_mask: Bool[Tensor, "B T"]) -> Int[Tensor, "B T"]:
@@ -43,7 +43,7 @@ def check_mask(mask: Tensor, shape: tuple[int, int, int, int], name: str = "mask
         raise ValueError(f"{name}: shape {tuple(mask.shape)} does not broadcast to {shape}")
 
 
-def check_token_mask(token_mask: Tensor, shape: tuple[int, int], name: str) -> None:
+def check_token_mask(token_mask: Tensor, shape: tuple[int, ...], name: str) -> None:
     """Raise ValueError unless `token_mask` is boolean and has the shape of its tokens."""
     if token_mask.dtype != torch.bool:
         raise ValueError(f"{name}: dtype {_short(token_mask)} is not usable; it must be bool")

@@ -52,7 +52,9 @@ def global_norm(tensors: list[Tensor]) -> Float[Tensor, ""]:
 
 def clip_by_global_norm(grads: list[Tensor], norm: Float[Tensor, ""], max_norm: float) -> None:
     """Scale `grads`, whose global norm is `norm`, in place to a norm of at most `max_norm`."""
-    torch._foreach_mul_(grads, (max_norm / norm).clamp(max=1.0))
+    factor = (max_norm / norm).clamp(max=1.0)
+    for grad in grads:
+        grad.mul_(factor)
 
 
 def apply_updates(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:

@@ -1,21 +1,24 @@
 """One update, one evaluation, and the Trainer that holds a run's state."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torch_reference.decoding import greedy
 from torch_reference.losses import count_correct, cross_entropy
-from torch_reference.models import build_model
+from torch_reference.models import EncoderDecoder, LanguageModel, build_model
 from torch_reference.optim import apply_updates, clip_by_global_norm, global_norm, make_optimizer
+from torch_reference.stacks import Encoder
 from transformer_spec import initializers, naming
 from transformer_spec.config import ModelConfig
 from transformer_spec.experiment import TrainConfig
 from transformer_spec.tasks.task import Batch
 
+Model = Encoder | LanguageModel | EncoderDecoder
 Metrics = dict[str, Any]
 
 
@@ -24,12 +27,12 @@ class TrainState:
     """All that an update reads and writes."""
 
     step: int
-    model: nn.Module
+    model: Model
     optimizer: torch.optim.Optimizer
 
 
 @torch.no_grad()
-def init_params(model: nn.Module, scheme: initializers.Scheme, generator: torch.Generator) -> None:
+def init_params(model: Model, scheme: initializers.Scheme, generator: torch.Generator) -> None:
     """Fresh parameters, in place, under one of the schemes of `transformer_spec.initializers`."""
     parameters = dict(model.named_parameters())
     shapes = {name: tuple(p.shape) for name, p in parameters.items()}
@@ -37,7 +40,9 @@ def init_params(model: nn.Module, scheme: initializers.Scheme, generator: torch.
         _draw(initializers.distribution(scheme, name, shapes), parameter, generator)
 
 
-def _draw(distribution, parameter: Tensor, generator: torch.Generator) -> None:
+def _draw(
+    distribution: initializers.Distribution, parameter: Tensor, generator: torch.Generator
+) -> None:
     match distribution:
         case initializers.Fill(value):
             parameter.fill_(value)
@@ -54,7 +59,7 @@ def train_step(
     *,
     smoothing: float,
     clip_norm: float | None,
-    forward: nn.Module | Any,
+    forward: Callable[..., Any],
 ) -> Metrics:
     """One update of `state`, in place. `forward` is the model, or the model compiled.
 
@@ -77,7 +82,7 @@ def train_step(
 
 
 @torch.no_grad()
-def eval_step(model: nn.Module, batch: Batch) -> Metrics:
+def eval_step(model: Model, batch: Batch) -> Metrics:
     """Loss without smoothing and correct tokens of one batch, dropout off."""
     model.eval()
     logits = model(**batch.inputs)

@@ -105,9 +105,9 @@ def describe(options: argparse.Namespace, train: TrainConfig, task: Task) -> str
         [
             json.dumps(config, indent=2),
             f"parameters      {count:,}",
-            f"memory          {4 * count * size / 2**20:,.1f} MiB for parameters, gradients and two "
-            "Adam moments; activations come on top",
-            f"tokens per step {batch.num_tokens():,}, {int(batch.label_mask.sum()):,} of them scored",
+            f"memory          {4 * count * size / 2**20:,.1f} MiB for parameters, gradients and "
+            "two Adam moments; activations come on top",
+            f"tokens per step {batch.num_tokens():,}, {int(batch.label_mask.sum()):,} scored",
             f"updates         {total:,} ({task.steps_per_epoch:,} to an epoch)",
         ]
     )

@@ -1,4 +1,4 @@
-"""Declared dataclass fields: one line of help each, checked values, and slots that hold one of several variants."""
+"""Dataclass fields with a line of help and checked values; slots that hold one of variants."""
 
 import ast
 import dataclasses
@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 
 class ConfigError(ValueError):
-    """A value that cannot be used. The message is one line: the field, the value, what it may be."""
+    """A value that cannot be used. One line: the field, the value, what it may be."""
 
 
 def field(help: str, default: Any = dataclasses.MISSING) -> Any:
@@ -121,13 +121,13 @@ def parse_variant(field_name: str, text: str, annotation: Any) -> Variant:
     try:
         node = ast.parse(text, mode="eval").body
         call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
-        assert isinstance(call.func, ast.Name) and not call.args
+        if call.args or not isinstance(call.func, ast.Name):
+            raise ValueError("one name, arguments by keyword")
         arguments = {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
-        name = call.func.id
-    except (SyntaxError, ValueError, AssertionError):
+    except (SyntaxError, ValueError):
         hint = " or ".join(variants(annotation))
         raise ConfigError(f"{field_name}: cannot read {text!r}; write {hint}") from None
-    return variant_from_dict(field_name, {"type": name} | arguments, annotation)
+    return variant_from_dict(field_name, {"type": call.func.id} | arguments, annotation)
 
 
 def parse_value(field_name: str, text: str, annotation: Any) -> Any:

@@ -1,7 +1,6 @@
-"""How a fresh parameter is drawn: one distribution per name and shape, declared once for both twins.
+"""How a fresh parameter is drawn: one distribution per name and shape, declared for both twins.
 
-Shapes are the torch twin's, a weight is [out, in]; the distributions are those of note-sized
-tutorials and of the libraries, by their mathematical names.
+Shapes are the torch twin's: a weight is [out, in].
 """
 
 from dataclasses import dataclass
@@ -33,9 +32,10 @@ class Fill:
     value: float
 
 
-def distribution(
-    scheme: Scheme, name: str, shapes: dict[str, tuple[int, ...]]
-) -> Uniform | Normal | Fill:
+Distribution = Uniform | Normal | Fill
+
+
+def distribution(scheme: Scheme, name: str, shapes: dict[str, tuple[int, ...]]) -> Distribution:
     """The distribution of parameter `name` among a model's `shapes`.
 
     xavier_uniform: U(+-sqrt(6 / (fan_in + fan_out))) on every matrix, embeddings too; biases 0

@@ -52,7 +52,7 @@ def _unused(path: Path) -> Path:
     return next(candidate for candidate in candidates if not candidate.exists())
 
 
-class NotFinite(ArithmeticError):
+class NotFiniteError(ArithmeticError):
     """A loss or gradient norm became NaN or infinite."""
 
 
@@ -72,14 +72,14 @@ class Meter:
         """Means over the updates since the last flush.
 
         Raises:
-            NotFinite: the loss or the gradient norm of an update is NaN or infinite.
+            NotFiniteError: the loss or the gradient norm of an update is NaN or infinite.
         """
         pending, self._pending = self._pending, []
         for metrics, batch in pending:
             update = len(self.losses) + 1
             for name in ("loss", "grad_norm"):
                 if not math.isfinite(value := float(metrics[name])):
-                    raise NotFinite(f"{name} is {value} at update {update}")
+                    raise NotFiniteError(f"{name} is {value} at update {update}")
             self.losses.append(float(metrics["loss"]))
             self.accuracies.append(int(metrics["correct"]) / max(int(batch.label_mask.sum()), 1))
         elapsed = time.perf_counter() - self._start

@@ -99,9 +99,9 @@ def _table(epochs: list[tuple[float, float]]) -> list[str]:
     rows = [f"{'epoch':>5}  {'loss: study':>11}  {'ours':>6}  {'accuracy: study':>15}  {'ours':>7}"]
     for epoch, (loss, accuracy) in STUDY.items():
         if epoch <= len(epochs):
-            our_loss, our_accuracy = epochs[epoch - 1]
+            ours, our_accuracy = epochs[epoch - 1]
             rows.append(
-                f"{epoch:>5}  {loss:>11.4f}  {our_loss:>6.4f}  {accuracy:>14.2f}%  {our_accuracy:>7.2%}"
+                f"{epoch:>5}  {loss:>11.4f}  {ours:>6.4f}  {accuracy:>14.2f}%  {our_accuracy:>7.2%}"
             )
     return [*rows, ""] if len(rows) > 1 else []
 
