@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+import time
 from typing import Any
 
 from transformer_spec import command_line
@@ -79,6 +80,7 @@ def train(
 ) -> None:
     """The loop: every update of the run, its records and its evaluations."""
     eval_every = config.eval_every or task.steps_per_epoch
+    start = time.perf_counter()
     for update in range(1, total + 1):
         batch = task.train_batch(update)
         rate = learning_rate(
@@ -92,7 +94,8 @@ def train(
         display.advance(update)
         evaluating = update % eval_every == 0 or update == total
         if evaluating or update % config.log_every == 0 or update == 1:
-            record = {"step": update, "lr": rate} | meter.flush() | trainer.differences()
+            record = {"step": update, "seconds": time.perf_counter() - start, "lr": rate}
+            record |= meter.flush() | trainer.differences()
             if evaluating:
                 record |= evaluate(trainer, task) | {"sample": task.sample(trainer)}
             directory.log(record)

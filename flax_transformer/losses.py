@@ -43,3 +43,14 @@ def count_correct(
 ) -> Int[Array, ""]:
     """How many of the tokens under `label_mask` have their label as the largest logit."""
     return ((logits.argmax(-1) == labels) & label_mask).sum()
+
+
+def count_exact(
+    logits: Float[Array, "B T V"], labels: Int[Array, "B T"], label_mask: Bool[Array, "B T"]
+) -> Int[Array, ""]:
+    """How many rows with tokens under `label_mask` have every one of them right.
+
+    Such a row is what greedy decoding writes, token for token: each of its prefixes is.
+    """
+    right = (logits.argmax(-1) == labels) | ~label_mask
+    return (right.all(-1) & label_mask.any(-1)).sum()

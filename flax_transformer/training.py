@@ -12,7 +12,7 @@ import optax
 from jaxtyping import Array
 
 from flax_transformer.decoding import greedy
-from flax_transformer.losses import count_correct, cross_entropy
+from flax_transformer.losses import count_correct, count_exact, cross_entropy
 from flax_transformer.models import EncoderDecoder, LanguageModel, apply, build_model
 from flax_transformer.optim import apply_updates, global_norm, make_optimizer
 from flax_transformer.stacks import Encoder
@@ -124,11 +124,12 @@ def _compiler_knows(options: dict[str, str]) -> bool:
 
 @partial(jax.jit, static_argnames=("model",))
 def eval_step(params: dict, batch: Batch, *, model: Model) -> Metrics:
-    """Loss without smoothing and correct tokens of one batch, dropout off."""
+    """Loss without smoothing, correct tokens and exact rows of one batch, dropout off."""
     logits = apply(model, params, **batch.inputs)
     return {
         "loss": cross_entropy(logits, batch.labels, batch.label_mask),
         "correct": count_correct(logits, batch.labels, batch.label_mask),
+        "exact": count_exact(logits, batch.labels, batch.label_mask),
     }
 
 

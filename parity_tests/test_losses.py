@@ -90,6 +90,14 @@ class TestByHand:
         mask = np.array([[True, True, True, False]])
         assert int(module.count_correct(array(logits), array(labels), array(mask))) == 2
 
+    def test_exact_rows_are_right_wherever_they_count(self, module, array):
+        logits = np.eye(4)[np.array([[0, 1, 2], [0, 1, 2], [0, 1, 2]])]
+        labels = np.array([[0, 1, 2], [0, 1, 3], [3, 3, 3]])
+        mask = np.array([[True, True, True], [True, True, False], [False, False, False]])
+        assert int(module.count_exact(array(logits), array(labels), array(mask))) == 2
+        mask[1, 2] = True
+        assert int(module.count_exact(array(logits), array(labels), array(mask))) == 1
+
 
 def test_smoothing_equals_torchs_own():
     logits, labels = normal(B, T, V), tokens(V, B, T)

@@ -186,7 +186,7 @@ def test_fresh_parameters_have_the_declared_distributions(scheme):
     train = replace(preset.train, init=scheme)
     for module in (flax_training, torch_training):
         named = module.Trainer(model, train).parameters()
-        width = (6 / (128 + 128)) ** 0.5 if scheme == "xavier_uniform" else 128**-0.5
+        width = (6 / (128 + 3 * 128)) ** 0.5 if scheme == "xavier_uniform" else 128**-0.5
         weight = named["decoder.layers.0.attn.q_proj.weight"]
         assert np.abs(weight).max() == pytest.approx(width, rel=0.01)
         assert weight.std() == pytest.approx(width / 3**0.5, rel=0.02)

@@ -43,3 +43,14 @@ def count_correct(
 ) -> Int[Tensor, ""]:
     """How many of the tokens under `label_mask` have their label as the largest logit."""
     return ((logits.argmax(-1) == labels) & label_mask).sum()
+
+
+def count_exact(
+    logits: Float[Tensor, "B T V"], labels: Int[Tensor, "B T"], label_mask: Bool[Tensor, "B T"]
+) -> Int[Tensor, ""]:
+    """How many rows with tokens under `label_mask` have every one of them right.
+
+    Such a row is what greedy decoding writes, token for token: each of its prefixes is.
+    """
+    right = (logits.argmax(-1) == labels) | ~label_mask
+    return (right.all(dim=-1) & label_mask.any(dim=-1)).sum()

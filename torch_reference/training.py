@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torch_reference.decoding import greedy
-from torch_reference.losses import count_correct, cross_entropy
+from torch_reference.losses import count_correct, count_exact, cross_entropy
 from torch_reference.models import EncoderDecoder, LanguageModel, build_model
 from torch_reference.optim import apply_updates, clip_by_global_norm, global_norm, make_optimizer
 from torch_reference.stacks import Encoder
@@ -83,12 +83,13 @@ def train_step(
 
 @torch.no_grad()
 def eval_step(model: Model, batch: Batch) -> Metrics:
-    """Loss without smoothing and correct tokens of one batch, dropout off."""
+    """Loss without smoothing, correct tokens and exact rows of one batch, dropout off."""
     model.eval()
     logits = model(**batch.inputs)
     return {
         "loss": cross_entropy(logits, batch.labels, batch.label_mask),
         "correct": count_correct(logits, batch.labels, batch.label_mask),
+        "exact": count_exact(logits, batch.labels, batch.label_mask),
     }
 
 

@@ -13,6 +13,7 @@ FORMATS = {
     "tokens_per_second": "{:,.0f} tokens/s",
     "eval_loss": "eval loss {:.4f}",
     "eval_accuracy": "eval accuracy {:.2%}",
+    "eval_exact_match": "exact {:.2%}",
     "loss_difference": "twins apart: loss {:.1e}",
     "grad_norm_difference": "grad norm {:.1e}",
     "parameter_difference": "parameters {:.1e}",

@@ -38,8 +38,9 @@ Distribution = Uniform | Normal | Fill
 def distribution(scheme: Scheme, name: str, shapes: dict[str, tuple[int, ...]]) -> Distribution:
     """The distribution of parameter `name` among a model's `shapes`.
 
-    xavier_uniform: U(+-sqrt(6 / (fan_in + fan_out))) on every matrix, embeddings too; biases 0
-    (Glorot and Bengio 2010; `nn.init.xavier_uniform_` on all parameters of two axes).
+    xavier_uniform: U(+-sqrt(6 / (fan_in + fan_out))) on every matrix, embeddings too, with q, k
+    and v as the one fused matrix they are in `nn.MultiheadAttention`, so with the fan_out of all
+    three; biases 0 (Glorot and Bengio 2010; `nn.init.xavier_uniform_` on all matrices).
 
     torch_default: what `nn.Linear` and `nn.Embedding` do by themselves, U(+-1/sqrt(fan_in)) on
     weights and on their biases, N(0, 1) on embeddings. Linen's defaults differ: LeCun normal on
@@ -47,12 +48,19 @@ def distribution(scheme: Scheme, name: str, shapes: dict[str, tuple[int, ...]]) 
 
     Norms start as the identity under either.
     """
-    shape = shapes[name]
     if is_norm(name):
         return Fill(0.0 if is_bias(name) else 1.0)
     if scheme == "xavier_uniform":
-        return Fill(0.0) if is_bias(name) else Uniform((6 / sum(shape)) ** 0.5)
+        return Fill(0.0) if is_bias(name) else Uniform((6 / sum(_fused(name, shapes))) ** 0.5)
     if is_embedding(name):
         return Normal(1.0)
     fan_in = shapes[name.removesuffix("bias") + "weight" if is_bias(name) else name][1]
     return Uniform(fan_in**-0.5)
+
+
+def _fused(name: str, shapes: dict[str, tuple[int, ...]]) -> tuple[int, int]:
+    """[out, in] of a matrix; of q, k and v on top of each other where it is one of them."""
+    layer, _, rest = name.rpartition(".")[0].rpartition(".")
+    parts = ("q_proj", "k_proj", "v_proj")
+    names = [f"{layer}.{part}.weight" for part in parts] if rest in parts else [name]
+    return sum(shapes[n][0] for n in names), shapes[name][1]

@@ -101,15 +101,21 @@ class Meter:
 
 
 def evaluate(trainer: Any, task: Any) -> dict[str, float]:
-    """Loss and accuracy per token over all held-out batches."""
-    loss = correct = count = 0.0
+    """Loss and accuracy per token of the held-out data; of whole rows too, where they are answers.
+
+    A row is right in every token if and only if greedy decoding writes it.
+    """
+    loss = correct = exact = tokens = rows = 0.0
     for batch in task.eval_batches():
         metrics = trainer.evaluate(batch)
-        tokens = int(batch.label_mask.sum())
-        loss += float(metrics["loss"]) * tokens
+        count = int(batch.label_mask.sum())
+        loss += float(metrics["loss"]) * count
         correct += int(metrics["correct"])
-        count += tokens
-    return {"eval_loss": loss / count, "eval_accuracy": correct / count}
+        exact += int(metrics["exact"])
+        tokens += count
+        rows += int(batch.label_mask.any(axis=1).sum())
+    found = {"eval_loss": loss / tokens, "eval_accuracy": correct / tokens}
+    return found | ({"eval_exact_match": exact / rows} if task.rows_are_answers else {})
 
 
 def _mean(values: list[float]) -> float:

@@ -20,6 +20,8 @@ SAMPLE, SUMMARY = 60, 400
 class LanguageModelTask:
     """The first 90 % of a text to train on, its last 10 % to evaluate on."""
 
+    rows_are_answers = False
+
     def __init__(self, model: ModelConfig, train: TrainConfig):
         require(model.arch == "decoder", "task", "language_model", "run on a decoder")
         text = read_text(train.data)

@@ -33,6 +33,8 @@ STUDY = {
 class SortTask:
     """10,000 sequences to train on, shuffled every epoch, and 1,000 others to evaluate on."""
 
+    rows_are_answers = True
+
     def __init__(self, model: ModelConfig, train: TrainConfig):
         require(model.arch == "encoder_decoder", "task", "sort", "run on an encoder_decoder")
         require(model.vocab_size > END, "vocab_size", model.vocab_size, f"above {END} to sort")

@@ -35,6 +35,7 @@ class Task(Protocol):
 
     model: ModelConfig
     steps_per_epoch: int
+    rows_are_answers: bool
 
     def train_batch(self, update: int) -> Batch:
         """The batch of update 1, 2, ..."""
