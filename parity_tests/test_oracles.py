@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from parity.compare import difference
-from parity_tests.hostile import hostile_config, normal, random_mask, tokens
+from parity_tests.hostile import hostile_config, normal, ragged_mask, random_mask, tokens
 from torch_reference.blocks import Block
 from torch_reference.models import build_model
 from transformer_spec.config import FeedForward, LayerNorm, PostNorm, PreNorm
@@ -63,9 +63,9 @@ def test_torchs_encoder_layer(pre_norm):
         nn.TransformerEncoderLayer(D, N, F, dropout=0.0, batch_first=True, norm_first=pre_norm)
     )
     x = torch.tensor(normal(B, T, D))
-    blocked = ~torch.tensor(random_mask(T, T)[:, :]).logical_or(torch.eye(T, dtype=torch.bool))
-    expected = theirs(x, src_mask=blocked)
-    found = block_like(theirs, pre_norm, cross=False)(x, ~blocked[None, None])
+    allowed = torch.tensor(random_mask(1, 1, T, T)).logical_or(torch.eye(T, dtype=torch.bool))
+    expected = theirs(x, src_mask=~allowed[0, 0])
+    found = block_like(theirs, pre_norm, cross=False)(x, allowed)
     assert difference("output", found.detach(), expected.detach()).error <= 1e-12
 
 
@@ -76,8 +76,7 @@ def test_torchs_decoder_layer(pre_norm):
     )
     x, memory = torch.tensor(normal(B, T, D)), torch.tensor(normal(B, S, D))
     causal = torch.ones(T, T, dtype=torch.bool).tril()
-    keep = torch.tensor(random_mask(B, S))
-    keep[0] = True
+    keep = torch.tensor(ragged_mask(B, S))
     expected = theirs(x, memory, tgt_mask=~causal, memory_key_padding_mask=~keep)
     ours = block_like(theirs, pre_norm, cross=True)
     found = ours(x, causal[None, None], memory, keep[:, None, None])
