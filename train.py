@@ -3,6 +3,7 @@
 import importlib
 import sys
 import time
+from dataclasses import dataclass, field
 from typing import Any
 
 from transformer_spec import command_line
@@ -11,7 +12,7 @@ from transformer_spec.display import Display
 from transformer_spec.experiment import TrainConfig
 from transformer_spec.fields import ConfigError
 from transformer_spec.plots import plot_losses
-from transformer_spec.run import Meter, NotFiniteError, RunDirectory, evaluate
+from transformer_spec.run import Interruption, Meter, NotFiniteError, RunDirectory, evaluate
 from transformer_spec.schedules import learning_rate
 from transformer_spec.tasks import Task, make_task
 
@@ -38,81 +39,88 @@ def main() -> int:
     except ConfigError as error:
         command_line.fail(error)
     trainer = importlib.import_module(TRAINERS[options.backend]).Trainer(task.model, config)
-    meter = Meter()
     with Display(total) as display:
-        status = attempt(trainer, task, config, total, directory, meter, display)
-    save_arrays(directory.path / "model.safetensors", trainer.parameters())
-    if status == 0:
-        finish(trainer, task, directory, meter, display)
+        status = Run(trainer, task, config, total, directory, display).run()
     display.say(f"\nsaved in {directory.path}")
     return status
 
 
-def attempt(
-    trainer: Any,
-    task: Task,
-    config: TrainConfig,
-    total: int,
-    directory: RunDirectory,
-    meter: Meter,
-    display: Display,
-) -> int:
-    """Train; the exit status says how it ended. The weights reached are kept in any case."""
-    try:
-        train(trainer, task, config, total, directory, meter, display)
-        return 0
-    except KeyboardInterrupt:
-        display.say("interrupted")
-        return 130
-    except NotFiniteError as error:
-        display.say(f"stopped: {error}")
-        return 1
+@dataclass
+class Run:
+    """One training run, from its first update to its last picture."""
 
+    trainer: Any
+    task: Task
+    config: TrainConfig
+    total: int
+    directory: RunDirectory
+    display: Display
+    meter: Meter = field(default_factory=Meter)
 
-def train(
-    trainer: Any,
-    task: Task,
-    config: TrainConfig,
-    total: int,
-    directory: RunDirectory,
-    meter: Meter,
-    display: Display,
-) -> None:
-    """The loop: every update of the run, its records and its evaluations."""
-    eval_every = config.eval_every or task.steps_per_epoch
-    start = time.perf_counter()
-    for update in range(1, total + 1):
-        batch = task.train_batch(update)
-        rate = learning_rate(
-            config.schedule,
+    def run(self) -> int:
+        """Train and finish; the exit status says how it ended. The weights are kept in any case."""
+        status = 0
+        try:
+            self.train()
+        except KeyboardInterrupt:
+            status = self.stop(130, "interrupted")
+        except NotFiniteError as error:
+            status = self.stop(1, f"stopped: {error}")
+        save_arrays(self.directory.path / "model.safetensors", self.trainer.parameters())
+        if status == 0:
+            self.finish()
+        return status
+
+    def train(self) -> None:
+        """The loop: every update of the run, its records and its evaluations."""
+        start = time.perf_counter()
+        eval_every = self.config.eval_every or self.task.steps_per_epoch
+        with Interruption() as interruption:
+            for update in range(1, self.total + 1):
+                batch, rate = self.task.train_batch(update), self.learning_rate(update)
+                self.meter.add(self.trainer.train(batch, rate), batch)
+                self.display.advance(update)
+                evaluating = update % eval_every == 0 or update == self.total
+                logging = update % self.config.log_every == 0 or update == 1
+                if logging or evaluating or interruption.asked:
+                    seconds = time.perf_counter() - start
+                    record = {"step": update, "seconds": seconds, "lr": rate}
+                    self.record(record | self.meter.flush(), evaluating)
+                if interruption.asked:
+                    raise KeyboardInterrupt
+
+    def learning_rate(self, update: int) -> float:
+        return learning_rate(
+            self.config.schedule,
             update,
-            peak=config.learning_rate,
-            d_model=task.model.d_model,
-            total_steps=total,
+            peak=self.config.learning_rate,
+            d_model=self.task.model.d_model,
+            total_steps=self.total,
         )
-        meter.add(trainer.train(batch, rate), batch)
-        display.advance(update)
-        evaluating = update % eval_every == 0 or update == total
-        if evaluating or update % config.log_every == 0 or update == 1:
-            record = {"step": update, "seconds": time.perf_counter() - start, "lr": rate}
-            record |= meter.flush() | trainer.differences()
-            if evaluating:
-                record |= evaluate(trainer, task) | {"sample": task.sample(trainer)}
-            directory.log(record)
-            display.show(record)
-            meter.restart_clock()
 
+    def record(self, record: dict[str, Any], evaluating: bool) -> None:
+        """Complete a record, write it down, show it."""
+        record |= self.trainer.differences()
+        if evaluating:
+            record |= evaluate(self.trainer, self.task)
+            record["sample"] = self.task.sample(self.trainer)
+        self.directory.log(record)
+        self.display.show(record)
+        self.meter.restart_clock()
 
-def finish(
-    trainer: Any, task: Task, directory: RunDirectory, meter: Meter, display: Display
-) -> None:
-    """Final figures, lines to judge by, and the loss curve."""
-    figures, lines = task.summary(trainer, meter.epochs(task.steps_per_epoch))
-    display.say("\n" + "\n".join(lines))
-    if figures:
-        directory.log({"step": len(meter.losses)} | figures)
-    if not plot_losses(directory.records(), directory.path / "loss.png"):
-        display.say("no loss.png: matplotlib is not installed (pip install '.[plots]')")
+    def finish(self) -> None:
+        """Final figures, lines to judge by, and the loss curve."""
+        epochs = self.meter.epochs(self.task.steps_per_epoch)
+        figures, lines = self.task.summary(self.trainer, epochs)
+        self.display.say("\n" + "\n".join(lines))
+        if figures:
+            self.directory.log({"step": self.total} | figures)
+        if not plot_losses(self.directory.records(), self.directory.path / "loss.png"):
+            self.display.say("no loss.png: matplotlib is not installed (the extra `plots` has it)")
+
+    def stop(self, status: int, reason: str) -> int:
+        self.display.say(reason)
+        return status
 
 
 if __name__ == "__main__":

@@ -23,6 +23,14 @@ def pytest_addoption(parser):
         metavar="N",
         help="how many random architectures are drawn (default: 30)",
     )
+    group.addoption("--slow", action="store_true", help="run the tests marked slow too")
+
+
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("--slow"):
+        slow = [item for item in items if item.get_closest_marker("slow")]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in slow]
 
 
 def pytest_configure(config):

@@ -65,7 +65,7 @@ def test_a_run_leaves_all_that_it_promises(tmp_path, backend):
 def test_text_from_a_file(tmp_path):
     text = tmp_path / "mine.txt"
     text.write_text("the quick brown fox jumps over the lazy dog. " * 40)
-    arguments = ["--preset", "char-gpt", "--data", str(text), "--steps", "4", "--num-layers", "1"]
+    arguments = ["--backend", "torch", "--preset", "char-gpt", "--data", str(text), "--steps", "4"]
     done = train(*arguments, "--max-seq-len", "16", "--run-dir", str(tmp_path / "run"))
     assert done.returncode == 0, done.stderr
     assert "continued greedily" in done.stdout
@@ -97,7 +97,8 @@ def test_ctrl_c_loses_nothing(tmp_path):
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
     path = tmp_path / "run"
     fast = ["--learning-rate", "1e30", "--clip-norm", "none", "--schedule", "Constant"]
-    done = train(*TINY_SORT, *fast, "--steps", "20", "--log-every", "1", "--run-dir", str(path))
+    steps = ["--backend", "torch", "--steps", "20", "--log-every", "1"]
+    done = train(*TINY_SORT, *fast, *steps, "--run-dir", str(path))
     assert done.returncode == 1
     assert "stopped: " in done.stdout
     assert " at update " in done.stdout

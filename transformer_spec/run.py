@@ -2,6 +2,7 @@
 
 import json
 import math
+import signal
 import time
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -50,6 +51,31 @@ def _unused(path: Path) -> Path:
     """`path`, numbered where two runs start within one second."""
     candidates = [path, *(path.with_name(f"{path.name}-{i}") for i in range(2, 100))]
     return next(candidate for candidate in candidates if not candidate.exists())
+
+
+class Interruption:
+    """Ctrl-C and SIGTERM ask for an end after the update in progress; a second one ends at once.
+
+    An update that is torn apart would leave parameters whose buffers are already given away.
+    """
+
+    def __init__(self):
+        self.asked = False
+
+    def __enter__(self) -> "Interruption":
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        self._handlers: dict[int, Any] = {
+            number: signal.signal(number, self._ask) for number in numbers
+        }
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+
+    def _ask(self, number: int, _: object) -> None:
+        self.asked = True
+        signal.signal(number, self._handlers[number])
 
 
 class NotFiniteError(ArithmeticError):
