@@ -75,7 +75,7 @@ def cases(draw) -> tuple[spec.ModelConfig, dict, int]:
     return config, inputs | kept, seed
 
 
-def test_random_architectures(float64, request):
+def test_random_architectures(float64, ledger, request):
     wanted = request.config.getoption("--architectures")
     worst: dict[str, float] = {}
     found: dict[str, spec.ModelConfig] = {}
@@ -96,6 +96,7 @@ def test_random_architectures(float64, request):
         shapes = {name: tuple(p.shape) for name, p in pair.torch.named_parameters()}
         assert shapes == parameters.parameter_shapes(config)
         differences = pair.differences()
+        ledger("random architectures", differences, tolerance=np.inf)
         top = max(differences, key=lambda d: d.error)
         worst[str(config)] = top.error
         if top.error > FLOAT64_TOLERANCE:
