@@ -9,7 +9,7 @@ FLOAT64_TOLERANCE = 1e-12
 
 
 class VacuousError(AssertionError):
-    """A comparison that could not have failed: NaN, infinities, constants or zeros on a side."""
+    """A comparison that could not have failed: one side is constant or zero."""
 
 
 @dataclass(frozen=True)
@@ -28,15 +28,15 @@ def difference(name: str, ours: np.ndarray, theirs: np.ndarray, floor: float = 0
         floor: the scale that the value's computation sets, where its own norm may be far below it:
             without one, rounding noise would be divided by rounding noise.
     Raises:
-        VacuousError: a side holds NaN or infinities, or `theirs` is constant or zero and no floor
-            says what small means.
+        VacuousError: `theirs` is constant or zero and no floor says what small means.
+        FloatingPointError: a side holds NaN or infinities.
         ValueError: the shapes differ.
     """
     ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
     if ours.shape != theirs.shape:
         raise ValueError(f"{name}: shapes {ours.shape} and {theirs.shape} differ")
     if not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
-        raise VacuousError(f"{name}: a side is not finite")
+        raise FloatingPointError(f"{name}: a side is not finite")
     norm = float(np.linalg.norm(theirs))
     if floor == 0 and (norm == 0 or (theirs.size > 1 and np.ptp(theirs) == 0)):
         raise VacuousError(f"{name}: all values are {theirs.flat[0]}, nothing is compared")

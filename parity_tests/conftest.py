@@ -1,4 +1,4 @@
-"""Options, devices, precision, and the table of measured differences at the end of a run."""
+"""Devices, precision, and the table of measured differences at the end of a run."""
 
 import os
 from collections import defaultdict
@@ -6,24 +6,6 @@ from collections import defaultdict
 import pytest
 
 LEDGER = pytest.StashKey[dict[str, dict[str, float]]]()
-
-
-def pytest_addoption(parser):
-    group = parser.getgroup("twins")
-    group.addoption(
-        "--device",
-        default="cpu",
-        choices=["cpu", "gpu", "tpu", "auto"],
-        help="where the twins run; an accelerator that is absent is an error (default: cpu)",
-    )
-    group.addoption(
-        "--architectures",
-        type=int,
-        default=30,
-        metavar="N",
-        help="how many random architectures are drawn (default: 30)",
-    )
-    group.addoption("--slow", action="store_true", help="run the tests marked slow too")
 
 
 def pytest_collection_modifyitems(config, items):

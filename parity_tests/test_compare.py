@@ -21,17 +21,18 @@ def test_a_floor_decides_where_the_value_is_noise():
 
 @pytest.mark.parametrize(
     ("ours", "theirs"),
-    [
-        (A * np.nan, A),
-        (A, A * np.nan),
-        (A * np.inf, A),
-        (A, A * 0),
-        (A, np.array([2.0, 2.0])),
-    ],
+    [(A, A * 0), (A * 0, A * 0), (A, np.array([2.0, 2.0]))],
 )
-def test_nothing_is_proved_by_nan_infinities_zeros_or_constants(ours, theirs):
+def test_nothing_is_proved_by_zeros_or_constants(ours, theirs):
     with pytest.raises(VacuousError, match="x: "):
         difference("x", ours, theirs)
+
+
+@pytest.mark.parametrize("factor", [np.nan, np.inf])
+def test_nan_and_infinities_are_never_equal(factor):
+    for ours, theirs in ((A * factor, A), (A, A * factor), (A * factor, A * factor)):
+        with pytest.raises(FloatingPointError, match="x: a side is not finite"):
+            difference("x", ours, theirs)
 
 
 def test_shapes_and_names_must_be_the_same():

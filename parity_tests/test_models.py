@@ -100,6 +100,15 @@ def test_twins_agree(float64, ledger, name, masks):
     ledger(f"models.{name}" if name.startswith("preset") else f"models {config.arch}", found)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_agree_at_full_size(float64, ledger, name):
+    """The largest holds some ten gigabytes of float64 parameters and gradients."""
+    config = PRESETS[name].model
+    found = model_pair(config, model_inputs(config)).differences()
+    ledger(f"models.preset {name}, full size", found)
+
+
 @pytest.mark.parametrize("name", CONFIGS)
 def test_float32_errors_are_alike(name):
     """Each twin's float32 error against the float64 truth is in line with the other's."""

@@ -4,6 +4,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 FORMATS = {
     "loss": "loss {:.4f}",
@@ -25,6 +26,16 @@ def line(record: dict[str, Any]) -> str:
     return "  ".join(f.format(record[name]) for name, f in FORMATS.items() if name in record)
 
 
+class Bar(Progress):
+    """A progress bar under a line of figures: together they fit a terminal of 80 columns."""
+
+    figures = ""
+
+    def get_renderables(self):
+        yield Text(self.figures)
+        yield self.make_tasks_table(self.tasks)
+
+
 class Display:
     """A context that shows the progress of `total` updates."""
 
@@ -33,13 +44,14 @@ class Display:
         self.interactive = self.console.is_terminal
         self.total = total
         columns = (
-            BarColumn(20),
+            BarColumn(),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[text]}"),
+            TextColumn("left"),
         )
-        self.progress = Progress(*columns, console=self.console, disable=not self.interactive)
-        self.bar = self.progress.add_task("", total=total, text="compiling the first step")
+        self.progress = Bar(*columns, console=self.console, disable=not self.interactive)
+        self.progress.figures = "compiling the first step"
+        self.bar = self.progress.add_task("", total=total)
 
     def __enter__(self) -> "Display":
         self.progress.start()
@@ -54,7 +66,7 @@ class Display:
     def show(self, record: dict[str, Any]) -> None:
         """The bar's figures; a line of its own for an evaluation or without a bar."""
         figures = line({k: v for k, v in record.items() if not k.startswith("eval")})
-        self.progress.update(self.bar, text=figures)
+        self.progress.figures = figures
         if not self.interactive or "eval_loss" in record:
             width = len(str(self.total))
             self.say(f"{record['step']:>{width}}/{self.total}  {line(record)}")

@@ -1,0 +1,19 @@
+"""The suite's command-line options, known before any path is looked at: `pytest --device gpu`."""
+
+
+def pytest_addoption(parser):
+    group = parser.getgroup("twins")
+    group.addoption(
+        "--device",
+        default="cpu",
+        choices=["cpu", "gpu", "tpu", "auto"],
+        help="where the twins run; an accelerator that is absent is an error (default: cpu)",
+    )
+    group.addoption(
+        "--architectures",
+        type=int,
+        default=30,
+        metavar="N",
+        help="how many random architectures are drawn (default: 30)",
+    )
+    group.addoption("--slow", action="store_true", help="run the tests marked slow too")
