@@ -27,6 +27,8 @@ def pytest_configure(config):
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     torch.set_float32_matmul_precision("highest")
+    # Tensors are tiny here, and OpenMP's threads spin for each other when the machine is busy.
+    torch.set_num_threads(1)
     config.stash[LEDGER] = defaultdict(dict)
     platform = jax.default_backend()
     if device not in ("auto", platform):
