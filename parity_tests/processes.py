@@ -10,7 +10,8 @@ ROOT = Path(__file__).parent.parent
 
 def run(*arguments: str, env: dict[str, str] | None = None, cwd: Path = ROOT):
     """`python ARGUMENTS`, finished, with its output."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"} | (env or {})
+    fixed = {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1"}
+    environment = os.environ | fixed | (env or {})
     return subprocess.run(
         [sys.executable, *arguments], capture_output=True, text=True, env=environment, cwd=cwd
     )
