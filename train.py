@@ -35,7 +35,7 @@ def main() -> int:
         if options.dry_run:
             print(command_line.describe(options, config, task))
             return 0
-        directory.create(command_line.resolved(options, task.model, config))
+        directory.create(command_line.resolved(options, task, config))
     except ConfigError as error:
         command_line.fail(error)
     trainer = importlib.import_module(TRAINERS[options.backend]).Trainer(task.model, config)

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import jax
 import numpy as np
 import torch
 from torch import nn
@@ -32,18 +31,3 @@ def to_flax(model: nn.Module, template: dict[str, Any]) -> dict[str, Any]:
 def torch_arrays(model: nn.Module) -> dict[str, np.ndarray]:
     """The parameters of a torch model."""
     return {name: p.numpy(force=True) for name, p in model.named_parameters()}
-
-
-def torch_gradients(model: nn.Module) -> dict[str, np.ndarray]:
-    """The gradients of a torch model; zeros where a parameter took no part."""
-    grads = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in _named(model)}
-    return {name: grad.numpy(force=True) for name, grad in grads.items()}
-
-
-def flax_arrays(tree: dict[str, Any]) -> dict[str, np.ndarray]:
-    """The leaves of a Linen tree under their torch names."""
-    return {name: np.asarray(leaf) for name, leaf in naming.to_named(jax.device_get(tree)).items()}
-
-
-def _named(model: nn.Module):
-    return model.named_parameters()

@@ -71,6 +71,7 @@ def test_text_from_a_file(tmp_path):
     assert "continued greedily" in done.stdout
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["model"]["vocab_size"] == len(set(text.read_text()))
+    assert set(config["tokenizer"]["characters"]) == set(text.read_text())
 
 
 def test_ctrl_c_loses_nothing(tmp_path):

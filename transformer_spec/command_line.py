@@ -96,7 +96,7 @@ def list_presets() -> str:
 
 def describe(options: argparse.Namespace, train: TrainConfig, task: Task) -> str:
     """What --dry-run prints: the resolved config, parameters, memory and tokens per step."""
-    config = resolved(options, task.model, train)
+    config = resolved(options, task, train)
     count = parameters.count(task.model)
     size = {"float32": 4, "float64": 8}[train.dtype]
     batch = task.train_batch(1)
@@ -113,13 +113,14 @@ def describe(options: argparse.Namespace, train: TrainConfig, task: Task) -> str
     )
 
 
-def resolved(options: argparse.Namespace, model: ModelConfig, train: TrainConfig) -> dict[str, Any]:
-    """All that is needed to repeat a run, as JSON values."""
+def resolved(options: argparse.Namespace, task: Task, train: TrainConfig) -> dict[str, Any]:
+    """All that is needed to repeat a run and to read what its model writes, as JSON values."""
     return {
         "backend": options.backend,
         "preset": options.preset,
-        "model": model.to_dict(),
+        "model": task.model.to_dict(),
         "train": train.to_dict(),
+        "tokenizer": task.tokenizer and task.tokenizer.to_dict(),
     }
 
 

@@ -37,4 +37,5 @@ class CharacterTokenizer:
         return "".join(self.characters[i] for i in ids)
 
     def to_dict(self) -> dict[str, str]:
+        """What config.json keeps: `CharacterTokenizer(characters)` reads the model's ids again."""
         return {"type": "characters", "characters": self.characters}

@@ -33,6 +33,7 @@ STUDY = {
 class SortTask:
     """10,000 sequences to train on, shuffled every epoch, and 1,000 others to evaluate on."""
 
+    tokenizer = None
     rows_are_answers = True
 
     def __init__(self, model: ModelConfig, train: TrainConfig):

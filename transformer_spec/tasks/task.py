@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from transformer_spec.config import ModelConfig
+from transformer_spec.tokenizers import CharacterTokenizer
 
 
 class Batch(NamedTuple):
@@ -35,6 +36,7 @@ class Task(Protocol):
 
     model: ModelConfig
     steps_per_epoch: int
+    tokenizer: CharacterTokenizer | None
     rows_are_answers: bool
 
     def train_batch(self, update: int) -> Batch:
