@@ -36,8 +36,12 @@ class Task(Protocol):
 
     model: ModelConfig
     steps_per_epoch: int
-    tokenizer: CharacterTokenizer | None
     rows_are_answers: bool
+
+    @property
+    def tokenizer(self) -> CharacterTokenizer | None:
+        """What its ids mean, where they are text."""
+        ...
 
     def train_batch(self, update: int) -> Batch:
         """The batch of update 1, 2, ..."""
