@@ -22,9 +22,18 @@ from transformer_spec.parameters import is_bias, is_embedding, is_norm
 BATCH, LENGTH, KEYS = 2, 5, 7
 
 
-def hostile_parameters(shapes: dict[str, tuple[int, ...]], seed: int) -> dict[str, np.ndarray]:
+def hostile_parameters(
+    shapes: dict[str, tuple[int, ...]], seed: int, embedding_scale: float = 1.0
+) -> dict[str, np.ndarray]:
+    """Parameters by name. Token embeddings are of unit scale after the model has scaled them.
+
+    Larger ones saturate a post-norm model's first softmax: the gradients of q and k, differences
+    w (g - sum(w g)) at weights w of 0 and 1, are then rounding noise, not a comparison.
+    """
     rng = np.random.default_rng([seed, 11])
-    return {name: _draw(rng, name, shape) for name, shape in shapes.items()}
+    named = {name: _draw(rng, name, shape) for name, shape in shapes.items()}
+    tables = [name for name in named if f".{name}".endswith(".embed.weight")]
+    return named | {name: named[name] / embedding_scale for name in tables}
 
 
 def _draw(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:

@@ -16,4 +16,11 @@ def pytest_addoption(parser):
         metavar="N",
         help="how many random architectures are drawn (default: 30)",
     )
+    group.addoption(
+        "--architectures-seed",
+        type=int,
+        default=0,
+        metavar="S",
+        help="which random architectures are drawn (default: 0)",
+    )
     group.addoption("--slow", action="store_true", help="run the tests marked slow too")

@@ -115,7 +115,8 @@ class Pair:
             lambda: flax_module.init(jax.random.key(0), **arrays, method=method)
         )
         template = variables.get("params", {})
-        named = hostile_parameters(naming.named_shapes(template), seed)
+        scale = getattr(getattr(flax_module, "config", None), "embedding_scale", 1.0)
+        named = hostile_parameters(naming.named_shapes(template), seed, scale)
         named = {name: array.astype(dtype) for name, array in named.items()}
         self.params = jax.tree.map(jnp.asarray, naming.from_named(named, template))
         self.torch.to(torch_device(), getattr(torch, dtype)).eval()
