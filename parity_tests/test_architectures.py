@@ -123,5 +123,6 @@ def test_random_architectures(float64, ledger, request, capsys):
     with capsys.disabled():
         print(report)
     assert len(vacuous) <= 2 + wanted // 10
+    assert all(".q_proj." in name or ".k_proj." in name for name in vacuous), vacuous
     assert len(errors) == wanted
     assert not found, f"{len(found)} disagree, the first: {next(iter(found.items()))}"
