@@ -21,14 +21,18 @@ class Difference:
     floored: bool
 
 
-def difference(name: str, ours: np.ndarray, theirs: np.ndarray, floor: float = 0.0) -> Difference:
+def difference(
+    name: str, ours: np.ndarray, theirs: np.ndarray, floor: float = 0.0, vanishes: bool = False
+) -> Difference:
     """The norm-wise relative error of `ours` against `theirs`.
 
     Args:
         floor: the scale that the value's computation sets, where its own norm may be far below it:
             without one, rounding noise would be divided by rounding noise.
+        vanishes: the value is zero in exact arithmetic, and only the floor says what small means.
     Raises:
-        VacuousError: `theirs` is constant or zero and no floor says what small means.
+        VacuousError: `theirs` is constant, zero, or so far below the floor that the tolerance is
+            above a tenth of it.
         FloatingPointError: a side holds NaN or infinities.
         ValueError: the shapes differ.
     """
@@ -38,10 +42,17 @@ def difference(name: str, ours: np.ndarray, theirs: np.ndarray, floor: float = 0
     if not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
         raise FloatingPointError(f"{name}: a side is not finite")
     norm = float(np.linalg.norm(theirs))
-    if floor == 0 and (norm == 0 or (theirs.size > 1 and np.ptp(theirs) == 0)):
-        raise VacuousError(f"{name}: all values are {theirs.flat[0]}, nothing is compared")
+    if not vanishes:
+        _refuse_vacuous(name, theirs, norm, floor)
     scale = max(norm, floor)
     return Difference(name, float(np.linalg.norm(ours - theirs)) / scale, norm < floor)
+
+
+def _refuse_vacuous(name: str, theirs: np.ndarray, norm: float, floor: float) -> None:
+    if norm == 0 or (theirs.size > 1 and np.ptp(theirs) == 0):
+        raise VacuousError(f"{name}: all values are {theirs.flat[0]}, nothing is compared")
+    if norm < 10 * FLOAT64_TOLERANCE * floor:
+        raise VacuousError(f"{name}: norm {norm:.1e} is noise beside its scale of {floor:.1e}")
 
 
 def differences(
@@ -50,19 +61,27 @@ def differences(
     """The difference of every named value; the names must be the same on both sides."""
     if set(ours) != set(theirs):
         raise ValueError(f"only on one side: {sorted(set(ours) ^ set(theirs))}")
-    return [difference(name, ours[name], theirs[name], floor(name, theirs)) for name in theirs]
+    return [
+        difference(
+            name, ours[name], theirs[name], floor(name, theirs), name.endswith("k_proj.bias")
+        )
+        for name in theirs
+    ]
 
 
 def floor(name: str, values: Mapping[str, np.ndarray]) -> float:
     """The scale below which a value is rounding noise; 0 where its own norm is the scale.
 
-    Softmax is blind to what is added to all scores of a query, so the gradient of a key bias is
-    zero in exact arithmetic: its scale is that of the largest gradient in its attention layer.
+    The gradient of a score is w (g - sum(w g)) for softmax weights w and their gradients g: a
+    difference that cancels, wholly where one key has all the weight. What rounding leaves of it is
+    small beside g, not beside the difference, and g's scale shows in the other gradients of the
+    layer. So a gradient of q_proj or k_proj is measured against the largest of its attention layer.
+    A key bias adds the same to all scores of a query: its gradient is zero in exact arithmetic.
     """
-    if not name.endswith("k_proj.bias"):
+    layer, _, leaf = name.rpartition(".q_proj." if ".q_proj." in name else ".k_proj.")
+    if not (layer and leaf):
         return 0.0
-    layer = name.removesuffix("k_proj.bias")
-    return max(float(np.linalg.norm(v)) for n, v in values.items() if n.startswith(layer))
+    return max(float(np.linalg.norm(v)) for n, v in values.items() if n.startswith(f"{layer}."))
 
 
 def float32_floor() -> float:

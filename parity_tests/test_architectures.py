@@ -1,10 +1,10 @@
 """Whole ModelConfigs drawn at random: both twins agree. `--architectures N` draws N of them."""
 
 import numpy as np
-from hypothesis import HealthCheck, Phase, assume, given, reject, seed, settings
+from hypothesis import HealthCheck, Phase, assume, given, seed, settings
 from hypothesis import strategies as st
 
-from parity.compare import FLOAT64_TOLERANCE, VacuousError
+from parity.compare import FLOAT64_TOLERANCE
 from parity_tests.hostile import ragged_mask, random_mask, tokens
 from parity_tests.test_models import model_pair
 from transformer_spec import config as spec
@@ -75,10 +75,27 @@ def cases(draw) -> tuple[spec.ModelConfig, dict, int]:
     return config, inputs | kept, seed
 
 
+def scores_matter(inputs: dict) -> bool:
+    """Whether some query of the masked self-attention weighs two different tokens.
+
+    Where none does, softmax has nothing to weigh, and q and k have no gradient to compare.
+    """
+    name = "target" if "target" in inputs else "tokens"
+    ids = inputs[name]
+    batch, length = ids.shape
+    seen = np.tri(length, dtype=bool)[None, None]
+    seen = seen & inputs.get("mask", True)
+    padding = inputs.get("target_mask", inputs.get("token_mask", np.ones_like(ids, bool)))
+    seen = np.broadcast_to(seen & padding[:, None, None], (batch, seen.shape[1], length, length))
+    return any(
+        len(np.unique(ids[row][keys])) > 1
+        for row in range(batch)
+        for keys in seen[row].reshape(-1, length)
+    )
+
+
 def test_random_architectures(float64, ledger, request, capsys):
-    """A draw whose masks leave each query one key has no gradient in q and k: another is drawn."""
     wanted = request.config.getoption("--architectures")
-    vacuous: list[str] = []
     worst: dict[str, float] = {}
     found: dict[str, spec.ModelConfig] = {}
 
@@ -93,15 +110,11 @@ def test_random_architectures(float64, ledger, request, capsys):
     @given(cases())
     def check(case):
         config, inputs, weights = case
-        assume(str(config) not in worst)
+        assume(str(config) not in worst and scores_matter(inputs))
         pair = model_pair(config, inputs, seed=weights)
         shapes = {name: tuple(p.shape) for name, p in pair.torch.named_parameters()}
         assert shapes == parameters.parameter_shapes(config)
-        try:
-            differences = pair.differences()
-        except VacuousError as error:
-            vacuous.append(str(error))
-            reject()
+        differences = pair.differences()
         ledger("random architectures", differences, tolerance=np.inf)
         top = max(differences, key=lambda d: d.error)
         worst[str(config)] = top.error
@@ -117,12 +130,9 @@ def test_random_architectures(float64, ledger, request, capsys):
     errors = np.array(list(worst.values()))
     report = (
         f"\n{len(errors)} architectures, largest difference {errors.max():.1e}, "
-        f"median {np.median(errors):.1e}, {len(found)} disagreements, "
-        f"{len(vacuous)} draws replaced, having a gradient of zero"
+        f"median {np.median(errors):.1e}, {len(found)} disagreements"
     )
     with capsys.disabled():
         print(report)
-    assert len(vacuous) <= 2 + wanted // 10
-    assert all(".q_proj." in name or ".k_proj." in name for name in vacuous), vacuous
     assert len(errors) == wanted
     assert not found, f"{len(found)} disagree, the first: {next(iter(found.items()))}"

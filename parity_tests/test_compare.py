@@ -14,7 +14,8 @@ def test_the_error_is_norm_wise():
 
 
 def test_a_floor_decides_where_the_value_is_noise():
-    found = difference("x", np.array([1e-17, 0.0]), np.array([0.0, 1e-17]), floor=1.0)
+    noise = np.array([1e-17, 0.0])
+    found = difference("x", noise, noise[::-1], floor=1.0, vanishes=True)
     assert found.floored
     assert found.error < 1e-16
 
@@ -42,13 +43,35 @@ def test_shapes_and_names_must_be_the_same():
         differences({"x": A, "y": A}, {"x": A})
 
 
-def test_a_key_bias_is_measured_by_its_layer():
-    theirs = {"parameter.attn.k_proj.bias": A * 1e-17, "parameter.attn.q_proj.weight": A}
-    ours = theirs | {"parameter.attn.k_proj.bias": -A * 1e-17}
-    found = {d.name: d for d in differences(ours, theirs)}
+def attention_gradients(scale: float) -> dict[str, np.ndarray]:
+    """Gradients whose q and k are `scale` times those of v, and whose key bias is noise."""
+    return {
+        "parameter.attn.k_proj.bias": A * 1e-17,
+        "parameter.attn.q_proj.weight": A * scale,
+        "parameter.attn.v_proj.weight": A,
+    }
+
+
+def test_gradients_of_scores_are_measured_by_their_layer():
+    theirs = attention_gradients(1e-6)
+    off = {
+        "parameter.attn.k_proj.bias": A * 1e-17,
+        "parameter.attn.q_proj.weight": A * 1e-16,
+        "parameter.attn.v_proj.weight": A * 0,
+    }
+    found = {d.name: d for d in differences({n: theirs[n] - off[n] for n in theirs}, theirs)}
     assert found["parameter.attn.k_proj.bias"].floored
-    assert found["parameter.attn.k_proj.bias"].error < 1e-16
-    assert not found["parameter.attn.q_proj.weight"].floored
+    assert found["parameter.attn.k_proj.bias"].error == pytest.approx(1e-17)
+    assert found["parameter.attn.q_proj.weight"].floored
+    assert found["parameter.attn.q_proj.weight"].error == pytest.approx(1e-16)
+    assert not found["parameter.attn.v_proj.weight"].floored
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-14])
+def test_a_value_that_its_floor_drowns_is_no_comparison(scale):
+    theirs = attention_gradients(scale)
+    with pytest.raises(VacuousError, match=r"q_proj\.weight"):
+        differences(theirs, theirs)
 
 
 def test_float32_errors_are_held_against_each_other():
