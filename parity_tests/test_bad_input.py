@@ -4,12 +4,12 @@ import jax.numpy as jnp
 import jaxtyping
 import numpy as np
 import pytest
-import torch
 
 import flax_transformer
 import torch_reference
 from parity_tests.hostile import hostile_config, tokens
 from parity_tests.test_models import model_pair
+from parity_tests.twins import tensors
 
 OK = tokens(23, 2, 5)
 LONG = tokens(23, 2, 14)
@@ -59,7 +59,7 @@ def test_both_twins_refuse_it_by_name(float64, config, inputs, message):
     with pytest.raises(ValueError, match=message) as ours:
         pair.call_flax(pair.params, **{k: jnp.asarray(v) for k, v in inputs.items()})
     with pytest.raises(ValueError, match=message) as theirs:
-        pair.call_torch(**{k: torch.tensor(v) for k, v in inputs.items()})
+        pair.call_torch(**tensors(inputs))
     assert str(ours.value).splitlines()[0] == str(theirs.value)
 
 

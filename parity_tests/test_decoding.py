@@ -9,6 +9,7 @@ import flax_transformer.decoding as flax_decoding
 import torch_reference.decoding as torch_decoding
 from parity_tests.hostile import hostile_config, ragged_mask, tokens
 from parity_tests.test_models import model_pair
+from parity_tests.twins import tensors
 
 BOTH = [(flax_decoding, jnp.asarray), (torch_decoding, torch.tensor)]
 
@@ -53,8 +54,8 @@ def test_decoders_write_the_same(float64):
     pair = model_pair(hostile_config(), {"tokens": tokens(23, 3, 4)})
     prefix = {"tokens": tokens(23, 3, 4)}
     ours = flax_decoding.greedy(pair.flax, pair.params, prefix, 20)
-    theirs = torch_decoding.greedy(pair.torch, {"tokens": torch.tensor(prefix["tokens"])}, 20)
-    np.testing.assert_array_equal(np.asarray(ours), theirs.numpy())
+    theirs = torch_decoding.greedy(pair.torch, tensors(prefix), 20)
+    np.testing.assert_array_equal(np.asarray(ours), theirs.numpy(force=True))
     assert len(np.unique(np.asarray(ours))) > 5
 
 
@@ -67,7 +68,6 @@ def test_encoder_decoders_write_the_same(float64):
     }
     pair = model_pair(config, inputs)
     ours = flax_decoding.greedy(pair.flax, pair.params, inputs, 9)
-    tensors = {name: torch.tensor(value) for name, value in inputs.items()}
-    theirs = torch_decoding.greedy(pair.torch, tensors, 9)
-    np.testing.assert_array_equal(np.asarray(ours), theirs.numpy())
+    theirs = torch_decoding.greedy(pair.torch, tensors(inputs), 9)
+    np.testing.assert_array_equal(np.asarray(ours), theirs.numpy(force=True))
     assert len(np.unique(np.asarray(ours))) > 3

@@ -13,7 +13,7 @@ import torch_reference
 from parity import bridge
 from parity.compare import as_good, difference, differences
 from parity_tests.hostile import hostile_config, ragged_mask, random_mask, tokens
-from parity_tests.twins import Pair, quick, run_torch, torch_device
+from parity_tests.twins import Pair, quick, run_torch, tensors, torch_device
 from transformer_spec.config import (
     GatedFeedForward,
     ModelConfig,
@@ -78,11 +78,12 @@ CONFIGS = {
 
 
 def model_inputs(config: ModelConfig, masks: bool = True) -> dict:
+    size = min(config.vocab_size, 23)
     if config.arch == "encoder_decoder":
-        given = {"source": tokens(23, B, S), "target": tokens(23, B, T)}
+        given = {"source": tokens(size, B, S), "target": tokens(size, B, T)}
         extra = {"source_mask": ragged_mask(B, S), "target_mask": ragged_mask(B, T)}
     else:
-        given = {"tokens": tokens(23, B, T)}
+        given = {"tokens": tokens(size, B, T)}
         extra = {"token_mask": ragged_mask(B, T), "mask": random_mask(B, config.num_heads, T, T)}
     return given | (extra if masks else {})
 
@@ -154,8 +155,7 @@ def influence(config: ModelConfig, query: int, argument: str) -> tuple[np.ndarra
 
     ours = quick(jax.grad(flax_logits))(pair.params[stack]["pos_embed"]["embedding"])
     table = getattr(pair.torch, stack).pos_embed.weight
-    tensors = {k: torch.tensor(v, device=torch_device()) for k, v in inputs.items()}
-    out = pair.torch(**tensors)[:, query].square().sum()
+    out = pair.torch(**tensors(inputs))[:, query].square().sum()
     (theirs,) = torch.autograd.grad(out, table)
     length = inputs[argument].shape[1]
     return (
@@ -182,8 +182,7 @@ def test_every_target_position_sees_the_whole_source(float64):
 
 def both_logits(pair: Pair, inputs: dict) -> list[np.ndarray]:
     ours = quick(pair.call_flax)(pair.params, **inputs)
-    tensors = {k: torch.tensor(v, device=torch_device()) for k, v in inputs.items()}
-    return [np.asarray(ours), pair.call_torch(**tensors).numpy(force=True)]
+    return [np.asarray(ours), pair.call_torch(**tensors(inputs)).numpy(force=True)]
 
 
 @pytest.mark.parametrize("name", INVARIANT)

@@ -1,6 +1,7 @@
 """Run a Flax function and its torch twin on the same numbers: outputs and all gradients."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import flax.linen as nn
@@ -21,9 +22,27 @@ Arrays = dict[str, np.ndarray]
 QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 
 
+@cache
+def quick_options() -> dict[str, int | bool]:
+    """Those of QUICK that this version of XLA knows."""
+    known = {}
+    for name, value in QUICK.items() if jax.default_backend() == "cpu" else ():
+        try:
+            jax.jit(lambda: 0, compiler_options={name: value})()
+        except jax.errors.JaxRuntimeError:
+            continue
+        known[name] = value
+    return known
+
+
 def torch_device() -> torch.device:
     """Beside jax on a GPU: the GPU; else the CPU."""
     return torch.device("cuda" if jax.default_backend() == "gpu" else "cpu")
+
+
+def tensors(arrays: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
+    """The same arrays where the torch twin runs."""
+    return {name: torch.tensor(array, device=torch_device()) for name, array in arrays.items()}
 
 
 def is_float(array: Any) -> bool:
@@ -38,8 +57,7 @@ def cotangents(outputs: list) -> list[np.ndarray]:
 
 def quick(function: Callable) -> Callable:
     """`function`, compiled in the shortest time."""
-    options = QUICK if jax.default_backend() == "cpu" else None
-    return jax.jit(function, compiler_options=options)
+    return jax.jit(function, compiler_options=quick_options())
 
 
 def run_flax(
