@@ -11,6 +11,7 @@ from flax_transformer.dropout import Dropout
 from flax_transformer.masks import check_mask
 from flax_transformer.norms import widen
 from transformer_spec.config import ModelConfig
+from transformer_spec.taps import tap
 
 
 def masked_softmax(
@@ -65,8 +66,9 @@ def dot_product_attention(
         mask = mask.reshape(mask.shape[0], *split, *mask.shape[2:])
     grouped = q.reshape(batch, length, kv_heads, heads // kv_heads, width)
     scores = jnp.einsum("BTKGH,BSKH->BKGTS", grouped, k) * (scale / temperature)
-    weights = masked_softmax(scores, mask).astype(v.dtype)
-    context = jnp.einsum("BKGTS,BSKH->BTKGH", dropout(weights), v)
+    scores = tap("scores", scores)
+    weights = tap("weights", masked_softmax(scores, mask).astype(v.dtype))
+    context = tap("context", jnp.einsum("BKGTS,BSKH->BTKGH", dropout(weights), v))
     return context.reshape(q.shape), weights.reshape(batch, heads, length, keys)
 
 
@@ -103,9 +105,9 @@ class Attention(nn.Module):
         """The output and the attention weights. Nobody pays for weights that are not used."""
         memory = x if memory is None else memory
         context, weights = dot_product_attention(
-            self._heads(self.q_proj(x)),
-            self._heads(self.k_proj(memory)),
-            self._heads(self.v_proj(memory)),
+            tap("q", self._heads(self.q_proj(x))),
+            tap("k", self._heads(self.k_proj(memory))),
+            tap("v", self._heads(self.v_proj(memory))),
             mask,
             scale=self.config.score_scale,
             temperature=temperature,

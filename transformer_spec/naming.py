@@ -13,10 +13,15 @@ from typing import Any
 _LEAVES = {"kernel": "weight", "embedding": "weight", "scale": "weight"}
 
 
+def module_name(path: tuple[str, ...]) -> str:
+    """The torch name of a Linen module's path."""
+    return ".".join(re.sub(r"_(\d+)$", r".\1", name) for name in path)
+
+
 def dotted(path: tuple[str, ...]) -> str:
-    """The torch name of a Linen path."""
+    """The torch name of a Linen parameter's path."""
     *modules, leaf = path
-    return ".".join([re.sub(r"_(\d+)$", r".\1", m) for m in modules] + [_LEAVES.get(leaf, leaf)])
+    return ".".join([*filter(None, [module_name(tuple(modules))]), _LEAVES.get(leaf, leaf)])
 
 
 def walk(tree: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple, Any]]:

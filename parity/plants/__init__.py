@@ -1,0 +1,46 @@
+"""Real porting mistakes, to be planted into the torch twin one at a time.
+
+Each plant swaps one function, method or value where it is used, for the length of a `with` in which
+the twin is built and run. What finds differences between the twins has to find every one of them,
+say where it sits and say what it is.
+"""
+
+from parity.plants import (
+    attention,
+    blocks,
+    conversion,
+    dropout,
+    embeddings,
+    feed_forward,
+    initializers,
+    losses,
+    masks,
+    norms,
+    optim,
+    positions,
+    precision,
+    schedules,
+)
+from parity.plants.cases import CASES, Case
+from parity.plants.plant import Plant, Waiting
+from parity.plants.waiting import WAITING
+
+__all__ = ["CASES", "PLANTS", "WAITING", "Case", "Plant", "Waiting"]
+
+PLANTS: tuple[Plant, ...] = (
+    *attention.PLANTS,
+    *masks.PLANTS,
+    *positions.PLANTS,
+    *norms.PLANTS,
+    *feed_forward.PLANTS,
+    *embeddings.PLANTS,
+    *blocks.PLANTS,
+    *losses.PLANTS,
+    *optim.OPTIMIZER,
+    *schedules.PLANTS,
+    *optim.CLIP,
+    *initializers.PLANTS,
+    *dropout.PLANTS,
+    *conversion.PLANTS,
+    *precision.PLANTS,
+)

@@ -1,0 +1,161 @@
+"""Mistakes in the conversion of parameters from Linen to torch."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from parity import bridge
+from parity.plants.plant import Plant, swapped
+from torch_reference import positions
+from torch_reference.positions import sinusoidal_table
+from transformer_spec.parameters import is_embedding
+
+Values = dict[str, Tensor]
+
+
+def _converted(
+    change: Callable[[Values, Values], Values],
+) -> AbstractContextManager[None]:
+    """The conversion writes `change(fresh, right)`: what was in the model, and what belongs there.
+
+    Names that `change` leaves out get their right values.
+    """
+    convert = bridge.to_torch
+
+    @torch.no_grad()
+    def wrong(params: dict[str, Any], model: nn.Module) -> None:
+        fresh = _values(model)
+        convert(params, model)
+        changed = change(fresh, _values(model))
+        for name, parameter in model.named_parameters():
+            if name in changed:
+                parameter.copy_(changed[name])
+
+    return swapped(bridge, "to_torch", wrong)
+
+
+def _values(model: nn.Module) -> Values:
+    return {name: p.detach().clone() for name, p in model.named_parameters()}
+
+
+def _square_not_transposed(fresh: Values, right: Values) -> Values:
+    square = {n: w for n, w in right.items() if w.ndim == 2 and w.shape[0] == w.shape[1]}
+    return {n: w.T for n, w in square.items() if n.endswith("o_proj.weight")}
+
+
+def _reshaped(fresh: Values, right: Values) -> Values:
+    kernels = {n: w.T for n, w in right.items() if w.ndim == 2 and not is_embedding(n)}
+    return {n: kernel.reshape(right[n].shape) for n, kernel in kernels.items()}
+
+
+def _left_fresh(fresh: Values, right: Values) -> Values:
+    return {n: w for n, w in fresh.items() if ".ffn." in n}
+
+
+def _sorted_as_strings(fresh: Values, right: Values) -> Values:
+    layers = [n.split(".") for n in right if n.startswith("decoder.layers.")]
+    order = sorted({layer for _, _, layer, *_ in layers})
+    return {
+        ".".join(parts): right[".".join(["decoder.layers", order[int(parts[2])], *parts[3:]])]
+        for parts in layers
+    }
+
+
+def _biases_forgotten(fresh: Values, right: Values) -> Values:
+    names = tuple(f"{part}_proj.bias" for part in "qkv")
+    return {n: torch.zeros_like(b) for n, b in right.items() if n.endswith(names)}
+
+
+def _rounded_table(max_seq_len: int, d_model: int) -> np.ndarray:
+    table = torch.as_tensor(sinusoidal_table(max_seq_len, d_model))
+    return table.bfloat16().double().numpy()
+
+
+PLANTS = (
+    Plant(
+        id="CNV-01",
+        name="Square matrix copied as it is",
+        component="conversion",
+        sources=(
+            "https://github.com/nntile/nntile/pull/370",
+            "https://github.com/AutoGPTQ/AutoGPTQ/pull/139",
+            "https://github.com/huggingface/transformers/issues/311",
+        ),
+        how="The [in, out] kernel of o_proj becomes an [out, in] weight with no transpose.",
+        case="post",
+        at="parameters.decoder.layers.0.attn.o_proj.weight",
+        cause="transposed",
+        install=partial(_converted, _square_not_transposed),
+    ),
+    Plant(
+        id="CNV-02",
+        name="Reshape for a transpose",
+        component="conversion",
+        sources=(
+            "https://github.com/google-research/t5x/issues/198",
+            "https://github.com/huggingface/transformers/issues/22573",
+        ),
+        how="Kernels are reshaped from [in, out] to [out, in], which scrambles their values.",
+        case="decoder",
+        at="parameters.decoder.layers.0.attn.q_proj.weight",
+        cause="reshape",
+        install=partial(_converted, _reshaped),
+    ),
+    Plant(
+        id="CNV-05",
+        name="Parameters that were never loaded",
+        component="conversion",
+        sources=(
+            "https://github.com/Blaizzy/mlx-audio/issues/902",
+            "https://github.com/torchgeo/torchgeo/issues/4036",
+            "https://github.com/vllm-project/speculators/pull/1131",
+            "https://github.com/hexgrad/kokoro/issues/368",
+        ),
+        how="Names of the feed-forward layers do not match, nobody is told, fresh values stay.",
+        case="decoder",
+        at="parameters.decoder.layers.0.ffn.up_proj.weight",
+        cause="loaded|copied|fresh",
+        install=partial(_converted, _left_fresh),
+    ),
+    Plant(
+        id="CNV-07",
+        name="Layer 10 in the place of layer 2",
+        component="conversion",
+        sources=(
+            "https://github.com/jax-ml/jax/issues/4085",
+            "https://github.com/google-deepmind/tree/issues/10",
+        ),
+        how="Layers are filled in the order of their numbers sorted as strings.",
+        case="deep",
+        at="parameters.decoder.layers.2.attn_norm.weight",
+        cause="order|layer",
+        install=partial(_converted, _sorted_as_strings),
+    ),
+    Plant(
+        id="CNV-09",
+        name="Biases not copied",
+        component="conversion",
+        sources=("https://github.com/vllm-project/vllm/issues/16904",),
+        how="The biases of q, k and v are zero after the conversion.",
+        case="decoder",
+        at="parameters.decoder.layers.0.attn.q_proj.bias",
+        cause="zero",
+        install=partial(_converted, _biases_forgotten),
+    ),
+    Plant(
+        id="CNV-10",
+        name="Position table cast along with the model",
+        component="conversion",
+        sources=("https://github.com/huggingface/transformers/issues/25681",),
+        how="The sinusoidal table has been through bfloat16 and keeps its three digits.",
+        case="encoder_decoder",
+        at="encoder.pos_embed",
+        cause="round|bfloat16|precision",
+        install=partial(swapped, positions, "sinusoidal_table", _rounded_table),
+    ),
+)

@@ -1,0 +1,33 @@
+"""Mistakes in fresh parameters."""
+
+from functools import partial
+
+import torch
+from torch import nn
+
+from parity.plants.plant import Plant, swapped
+from torch_reference import training
+from transformer_spec.initializers import Scheme
+
+
+def _as_constructed(model: nn.Module, scheme: Scheme, generator: torch.Generator) -> None:
+    """What the constructors of torch's layers drew stays."""
+
+
+PLANTS = (
+    Plant(
+        id="INI-01",
+        name="Parameters as the framework draws them",
+        component="initialization",
+        sources=(
+            "https://github.com/google/flax/pull/215",
+            "https://github.com/jax-ml/jax/issues/4862",
+            "https://github.com/n2cholas/jax-resnet/issues/3",
+        ),
+        how="The scheme of the config is not applied: torch's own defaults stay, biases included.",
+        case="decoder",
+        at="init",
+        cause="distribution|std|bias",
+        install=partial(swapped, training, "init_params", _as_constructed),
+    ),
+)

@@ -1,0 +1,161 @@
+"""Mistakes in masks: which keys a query sees, and what a hidden score becomes."""
+
+from contextlib import AbstractContextManager
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from parity.plants.plant import Plant, swapped
+from torch_reference import attention, stacks
+from torch_reference.masks import causal_mask, combine_masks
+from torch_reference.stacks import self_attention_mask
+
+
+def _softmax(wrong) -> partial[AbstractContextManager[None]]:
+    return partial(swapped, attention, "masked_softmax", wrong)
+
+
+def _masks(wrong) -> partial[AbstractContextManager[None]]:
+    return partial(swapped, stacks, "self_attention_mask", wrong)
+
+
+def _biased(scores: Tensor, mask: Tensor | None, hidden: float, seen: float = 0.0) -> Tensor:
+    """Softmax of the scores plus one number where the mask hides and another where it does not."""
+    if mask is None:
+        return scores.softmax(dim=-1)
+    return (scores + torch.where(mask, seen, hidden).to(scores.dtype)).softmax(dim=-1)
+
+
+def _future(length, device=None):
+    return causal_mask(length, device).transpose(-1, -2)
+
+
+def _causal_unless_padded(config, tokens, token_mask, mask, *, causal):
+    causal = causal and token_mask is None
+    return self_attention_mask(config, tokens, token_mask, mask, causal=causal)
+
+
+def _minus_infinity(scores, mask):
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    return scores.softmax(dim=-1)
+
+
+def _triangle_of_the_width(config, tokens, token_mask, mask, *, causal):
+    rest = self_attention_mask(config, tokens, token_mask, mask, causal=False)
+    if not causal:
+        return rest
+    width = config.d_model
+    # As jax indexes: past the end of the buffer its last row and column are read again.
+    at = torch.arange(tokens.shape[1], device=tokens.device).clamp(max=width - 1)
+    return combine_masks(causal_mask(width, tokens.device)[..., at[:, None], at], rest)
+
+
+def _without_documents(config, tokens, token_mask, mask, *, causal):
+    return self_attention_mask(config, tokens, token_mask, None, causal=causal)
+
+
+PLANTS = (
+    Plant(
+        id="MSK-05",
+        name="Causal triangle the wrong way round",
+        component="mask",
+        sources=(
+            "https://github.com/pytorch/pytorch/issues/29546",
+            "https://github.com/pytorch/examples/issues/649",
+        ),
+        how="The causal mask is transposed: each token sees itself and what follows.",
+        case="modern",
+        at="decoder",
+        cause="causal|future",
+        install=partial(swapped, stacks, "causal_mask", _future),
+    ),
+    Plant(
+        id="MSK-07",
+        name="Padding mask of ones and zeros added to the scores",
+        component="mask",
+        sources=(
+            "https://github.com/pytorch/pytorch/issues/103749",
+            "https://github.com/mlverse/torch/pull/1208",
+        ),
+        how="The mask is added as 1.0 and 0.0: padding stays visible, a little less likely.",
+        case="encoder_decoder",
+        at="encoder.layers.0.attn",
+        cause="mask",
+        install=_softmax(partial(_biased, hidden=0.0, seen=1.0)),
+    ),
+    Plant(
+        id="MSK-08",
+        name="A decoder that sees the future",
+        component="mask",
+        sources=("https://github.com/huggingface/transformers/issues/48745",),
+        how="No causal mask is made once the caller gives a padding mask.",
+        case="decoder",
+        at="decoder",
+        cause="causal|future",
+        install=_masks(_causal_unless_padded),
+    ),
+    Plant(
+        id="MSK-09",
+        name="Mask constant beyond the range of float16",
+        component="mask",
+        sources=("https://github.com/ahrefs/ocannl/issues/548",),
+        how="-1e9 is added in float16, where it is minus infinity: a row without keys is NaN.",
+        case="float16",
+        at="decoder.layers.0.attn",
+        cause="mask|NaN",
+        install=_softmax(partial(_biased, hidden=-1e9)),
+    ),
+    Plant(
+        id="MSK-11",
+        name="Mask constant too small to hide",
+        component="mask",
+        sources=("https://github.com/huggingface/transformers/pull/17306",),
+        how="Hidden scores get -1e4 added, so a row whose keys are all hidden attends as usual.",
+        case="decoder",
+        at="decoder.layers.0.attn",
+        cause="mask",
+        install=_softmax(partial(_biased, hidden=-1e4)),
+    ),
+    Plant(
+        id="MSK-12",
+        name="A query without keys gives NaN",
+        component="mask",
+        sources=(
+            "https://github.com/pytorch/pytorch/issues/103749",
+            "https://github.com/ml-explore/mlx/issues/2395",
+            "https://github.com/tracel-ai/burn/issues/4694",
+        ),
+        how="Hidden scores are minus infinity, so the softmax over none but hidden keys is 0 / 0.",
+        case="decoder",
+        at="decoder.layers.0.attn",
+        cause="mask|NaN",
+        install=_softmax(_minus_infinity),
+    ),
+    Plant(
+        id="MSK-15",
+        name="Causal buffer as large as the model is wide",
+        component="mask",
+        sources=("https://github.com/huggingface/transformers/pull/13735",),
+        how="The triangle has d_model rows, not max_seq_len: tokens past its end see each other.",
+        case="modern",
+        at="decoder",
+        cause="causal|future",
+        install=_masks(_triangle_of_the_width),
+    ),
+    Plant(
+        id="MSK-17",
+        name="Documents packed in one row see each other",
+        component="mask",
+        sources=(
+            "https://github.com/AI-Hypercomputer/maxtext/issues/4476",
+            "https://github.com/huggingface/nanoVLM/pull/204",
+        ),
+        how="The caller's block-diagonal mask never reaches attention.",
+        case="decoder",
+        at="decoder",
+        cause="mask",
+        install=_masks(_without_documents),
+    ),
+)

@@ -1,0 +1,96 @@
+"""Mistakes in normalization."""
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from parity.plants.plant import Plant, swapped
+from torch_reference.norms import LayerNorm, RMSNorm, widen
+from torch_reference.stacks import Stack
+
+
+def _standardized(self: LayerNorm, x: Tensor, divisor: Tensor) -> Tensor:
+    return (x - x.mean(-1, keepdim=True)) / divisor * self.weight + self.bias
+
+
+def _eps_outside(self: LayerNorm, x: Tensor) -> Tensor:
+    std = x.var(-1, unbiased=False, keepdim=True).sqrt()
+    return _standardized(self, x, std + self.eps)
+
+
+def _unbiased(self: LayerNorm, x: Tensor) -> Tensor:
+    return _standardized(self, x, (x.var(-1, keepdim=True) + self.eps).sqrt())
+
+
+def _rounded_before_weight(self: RMSNorm, x: Tensor) -> Tensor:
+    wide = widen(x)
+    mean_square = wide.square().mean(-1, keepdim=True)
+    return (wide / torch.sqrt(mean_square + self.eps)).to(x.dtype) * self.weight
+
+
+def _not_normalized(self: Stack, x: Tensor) -> Tensor:
+    return x
+
+
+PLANTS = (
+    Plant(
+        id="NRM-03",
+        name="Epsilon outside the root",
+        component="norm",
+        sources=(
+            "https://github.com/codertimo/BERT-pytorch/issues/30",
+            "https://github.com/hyunwoongko/transformer/issues/7",
+            "https://github.com/harvardnlp/annotated-transformer/issues/122",
+        ),
+        how="LayerNorm divides by sqrt(var) + eps, not by sqrt(var + eps).",
+        case="decoder",
+        at="decoder.layers.0.attn_norm",
+        cause="epsilon",
+        install=partial(swapped, LayerNorm, "forward", _eps_outside),
+    ),
+    Plant(
+        id="NRM-04",
+        name="Variance over n - 1",
+        component="norm",
+        sources=(
+            "https://github.com/harvardnlp/annotated-transformer/pull/119",
+            "https://github.com/allenai/allennlp/pull/953",
+        ),
+        how="LayerNorm uses torch's default variance, which divides by the width less one.",
+        case="decoder",
+        at="decoder.layers.0.attn_norm",
+        cause="unbiased|n - 1",
+        install=partial(swapped, LayerNorm, "forward", _unbiased),
+    ),
+    Plant(
+        id="NRM-06",
+        name="RMSNorm rounds before it applies its weight",
+        component="norm",
+        sources=(
+            "https://github.com/huggingface/transformers/pull/25421",
+            "https://github.com/NVIDIA/TransformerEngine/issues/1132",
+            "https://github.com/tinygrad/tinygrad/pull/5095",
+        ),
+        how="x / rms is rounded to bfloat16 and then multiplied by the weight: two roundings.",
+        case="bfloat16",
+        at="decoder.layers.0.attn_norm",
+        cause="round",
+        install=partial(swapped, RMSNorm, "forward", _rounded_before_weight),
+    ),
+    Plant(
+        id="NRM-08",
+        name="No norm after the last block",
+        component="norm",
+        sources=(
+            "https://github.com/pytorch/pytorch/issues/50086",
+            "https://github.com/pytorch/pytorch/issues/74092",
+            "https://github.com/facebookresearch/xformers/issues/665",
+        ),
+        how="A pre-norm stack hands its residual stream to the head without the final norm.",
+        case="decoder",
+        at="decoder",
+        cause="final.norm",
+        install=partial(swapped, Stack, "finish", _not_normalized),
+    ),
+)

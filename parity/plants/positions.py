@@ -1,0 +1,117 @@
+"""Mistakes in positions: the table itself, and which of its rows is read."""
+
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from parity.plants.plant import Plant, swapped
+from torch_reference import positions, stacks
+from torch_reference.stacks import Stack
+from transformer_spec.config import ModelConfig
+
+_inputs = Stack.inputs
+
+
+def _spread_over_one_interval_less(max_seq_len: int, d_model: int) -> np.ndarray:
+    sines = np.arange((d_model + 1) // 2)
+    angles = np.arange(max_seq_len)[:, None] / 10000.0 ** (sines / (len(sines) - 1))
+    table = np.empty((max_seq_len, d_model))
+    table[:, 0::2] = np.sin(angles)
+    table[:, 1::2] = np.cos(angles[:, : d_model // 2])
+    return table
+
+
+class _AfterPadding(nn.Embedding):
+    """A table whose row 0 belongs to padding: position t is row t + 1."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input + 1)
+
+
+def _make_after_padding(config: ModelConfig) -> nn.Module:
+    return _AfterPadding(config.max_seq_len, config.d_model)
+
+
+def _all_at_zero(self, tokens, token_mask, positions, embed):
+    return _inputs(self, tokens, token_mask, torch.zeros_like(tokens), embed)
+
+
+def _columns(ids: Tensor) -> Tensor:
+    return torch.arange(ids.shape[1], device=ids.device).expand(ids.shape)
+
+
+def _never_reset(self, tokens, token_mask, positions, embed):
+    return _inputs(self, tokens, token_mask, _columns(tokens), embed)
+
+
+PLANTS = (
+    Plant(
+        id="PE-12",
+        name="Wavelengths spread over one interval less",
+        component="positions",
+        sources=("https://github.com/tensorflow/tensor2tensor/issues/1423",),
+        how="The exponent is i / (n - 1) for the n sines, not i / n.",
+        case="encoder_decoder",
+        at="encoder.pos_embed",
+        cause="position|frequenc",
+        install=partial(swapped, positions, "sinusoidal_table", _spread_over_one_interval_less),
+    ),
+    Plant(
+        id="PE-20",
+        name="Learned positions of a family that counts from another row",
+        component="positions",
+        sources=(
+            "https://github.com/huggingface/transformers/issues/1761",
+            "https://github.com/huggingface/sentence-transformers/pull/3879",
+            "https://github.com/huggingface/transformers/issues/5285",
+        ),
+        how="Twins disagree on the first row: position t reads row t + 1, past the padding index.",
+        case="decoder",
+        at="decoder.pos_embed",
+        cause="position",
+        install=partial(swapped, stacks, "make_positions", _make_after_padding),
+    ),
+    Plant(
+        id="PE-21",
+        name="Zeros in place of positions",
+        component="positions",
+        sources=("https://github.com/HKU-MedAI/MGCA/issues/13",),
+        how="Ids that are all zero arrive where positions are expected: every token is the first.",
+        case="modern",
+        at="decoder",
+        cause="position",
+        install=partial(swapped, Stack, "inputs", _all_at_zero),
+    ),
+    Plant(
+        id="PE-22",
+        name="Padding on the left counts as tokens",
+        component="positions",
+        sources=(
+            "https://github.com/ndif-team/nnsight/issues/672",
+            "https://github.com/huggingface/transformers/issues/21080",
+            "https://github.com/huggingface/transformers/issues/22161",
+            "https://github.com/unslothai/unsloth/pull/3795",
+        ),
+        how="Positions are column numbers, whatever the token mask says.",
+        case="encoder_decoder",
+        at="encoder",
+        cause="position",
+        install=partial(swapped, stacks, "positions_from", _columns),
+    ),
+    Plant(
+        id="PE-23",
+        name="Positions run on from one packed document to the next",
+        component="positions",
+        sources=(
+            "https://github.com/huggingface/nanoVLM/issues/201",
+            "https://github.com/hiyouga/LlamaFactory/pull/7318",
+        ),
+        how="Column numbers replace the caller's positions, which restart at each document.",
+        case="decoder",
+        at="decoder",
+        cause="position",
+        install=partial(swapped, Stack, "inputs", _never_reset),
+    ),
+)
