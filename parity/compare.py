@@ -82,18 +82,3 @@ def floor(name: str, values: Mapping[str, np.ndarray]) -> float:
     if not (layer and leaf):
         return 0.0
     return max(float(np.linalg.norm(v)) for n, v in values.items() if n.startswith(f"{layer}."))
-
-
-def float32_floor() -> float:
-    """8 units of float32 roundoff: what two correct computations may differ by in the best case.
-
-    Rounding the inputs, each elementwise function (libraries promise about 4 units for exp, tanh
-    and erf) and the result costs a few units, however short the computation. Longer ones add up to
-    more, in either framework alike: that part the factor of 2 on the other's error covers.
-    """
-    return 8 * float(np.finfo(np.float32).eps)
-
-
-def as_good(error: float, other: float) -> bool:
-    """Whether a float32 error against the float64 truth is in line with the other framework's."""
-    return error <= 2 * other + float32_floor()

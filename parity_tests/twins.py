@@ -1,5 +1,6 @@
 """Run a Flax function and its torch twin on the same numbers: outputs and all gradients."""
 
+import copy
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -42,17 +43,31 @@ def torch_device() -> torch.device:
 
 def tensors(arrays: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
     """The same arrays where the torch twin runs."""
-    return {name: torch.tensor(array, device=torch_device()) for name, array in arrays.items()}
+    return {name: tensor_of(array).to(torch_device()) for name, array in arrays.items()}
+
+
+def tensor_of(array: np.ndarray) -> torch.Tensor:
+    """`torch.tensor`, for bfloat16 too, which NumPy has from ml_dtypes and torch does not read."""
+    if array.dtype == jnp.bfloat16:
+        return torch.tensor(array.astype(np.float32)).bfloat16()
+    return torch.tensor(array)
+
+
+def array_of(tensor: torch.Tensor) -> np.ndarray:
+    """The inverse of `tensor_of`."""
+    if tensor.dtype == torch.bfloat16:
+        return tensor.float().numpy(force=True).astype(jnp.bfloat16)
+    return tensor.numpy(force=True)
 
 
 def is_float(array: Any) -> bool:
-    return isinstance(array, np.ndarray) and np.issubdtype(array.dtype, np.floating)
+    return isinstance(array, np.ndarray) and jnp.issubdtype(array.dtype, jnp.floating)
 
 
-def cotangents(outputs: list) -> list[np.ndarray]:
-    """What the outputs are weighted with before gradients are taken."""
+def cotangents(outputs: list, dtype: str) -> list[np.ndarray]:
+    """What the outputs are weighted with before gradients are taken: numbers that `dtype` holds."""
     rng = np.random.default_rng(17)
-    return [rng.normal(size=tuple(out.shape)) for out in outputs]
+    return [rng.normal(size=tuple(o.shape)).astype(dtype).astype(np.float64) for o in outputs]
 
 
 def quick(function: Callable) -> Callable:
@@ -61,7 +76,11 @@ def quick(function: Callable) -> Callable:
 
 
 def run_flax(
-    call: Callable, params: dict, inputs: dict, compiled: Callable[[Callable], Callable] = quick
+    call: Callable,
+    params: dict,
+    inputs: dict,
+    compiled: Callable[[Callable], Callable] = quick,
+    dtype: str = "float64",
 ) -> Arrays:
     """Outputs of `call(params, **inputs)`, and gradients of parameters and float inputs."""
     floats = {k: jnp.asarray(v) for k, v in inputs.items() if is_float(v)}
@@ -72,7 +91,7 @@ def run_flax(
 
     def both(params, floats):
         outputs, pull = jax.vjp(outputs_of, params, floats)
-        weights = [jnp.asarray(c, o.dtype) for c, o in _zip(outputs)]
+        weights = [jnp.asarray(c, o.dtype) for c, o in _zip(outputs, dtype)]
         return outputs, *pull(weights)
 
     outputs, param_grads, input_grads = compiled(both)(params, floats)
@@ -80,17 +99,19 @@ def run_flax(
     return _named(outputs, named, input_grads, np.asarray)
 
 
-def run_torch(call: Callable, parameters: dict[str, torch.Tensor], inputs: dict) -> Arrays:
+def run_torch(
+    call: Callable, parameters: dict[str, torch.Tensor], inputs: dict, dtype: str = "float64"
+) -> Arrays:
     """The same of `call(**inputs)`, a torch module or function."""
     tensors = {
-        k: torch.tensor(v, device=torch_device(), requires_grad=is_float(v))
+        k: tensor_of(v).to(torch_device()).requires_grad_(is_float(v))
         if isinstance(v, np.ndarray)
         else v
         for k, v in inputs.items()
     }
     floats = {k: v for k, v in tensors.items() if is_float(inputs[k])}
     outputs = jax.tree.leaves(call(**tensors))
-    weights = [torch.tensor(c, dtype=o.dtype, device=o.device) for c, o in _zip(outputs)]
+    weights = [torch.tensor(c, dtype=o.dtype, device=o.device) for c, o in _zip(outputs, dtype)]
     targets = [*parameters.values(), *floats.values()]
     grads = torch.autograd.grad(outputs, targets, weights, allow_unused=True)
     grads = [torch.zeros_like(t) if g is None else g for t, g in zip(targets, grads, strict=True)]
@@ -99,12 +120,12 @@ def run_torch(call: Callable, parameters: dict[str, torch.Tensor], inputs: dict)
         outputs,
         dict(zip(parameters, grads[:split], strict=True)),
         dict(zip(floats, grads[split:], strict=True)),
-        lambda tensor: tensor.numpy(force=True),
+        array_of,
     )
 
 
-def _zip(outputs: list) -> list[tuple]:
-    return list(zip(cotangents(outputs), outputs, strict=True))
+def _zip(outputs: list, dtype: str) -> list[tuple]:
+    return list(zip(cotangents(outputs, dtype), outputs, strict=True))
 
 
 def _named(outputs, param_grads, input_grads, convert: Callable) -> Arrays:
@@ -125,8 +146,10 @@ class Pair:
         method: str = "__call__",
         dtype: str = "float64",
         seed: int = 0,
+        adjust: Callable[[Arrays], Arrays] = lambda named: named,
     ):
         self.flax, self.torch, self.method = flax_module, torch_module, method
+        self.dtype = dtype
         self.inputs = {k: v.astype(dtype) if is_float(v) else v for k, v in inputs.items()}
         arrays = {k: jnp.asarray(v) if isinstance(v, np.ndarray) else v for k, v in inputs.items()}
         variables = jax.eval_shape(
@@ -135,23 +158,34 @@ class Pair:
         template = variables.get("params", {})
         scale = getattr(getattr(flax_module, "config", None), "embedding_scale", 1.0)
         named = hostile_parameters(naming.named_shapes(template), seed, scale)
-        named = {name: array.astype(dtype) for name, array in named.items()}
+        named = {name: array.astype(dtype) for name, array in adjust(named).items()}
         self.params = jax.tree.map(jnp.asarray, naming.from_named(named, template))
         self.torch.to(torch_device(), getattr(torch, dtype)).eval()
-        bridge.to_torch(self.params, self.torch)
+        # Through float64, which holds every number of the others: torch reads no bfloat16.
+        bridge.to_torch(jax.tree.map(lambda p: np.asarray(p, np.float64), self.params), self.torch)
 
     def call_flax(self, params, **inputs):
         return self.flax.apply({"params": params}, **inputs, method=self.method)
 
     def call_torch(self, **inputs):
-        name = "forward" if self.method == "__call__" else self.method
-        return getattr(self.torch, name)(**inputs)
+        return self._torch_call(self.torch)(**inputs)
+
+    def _torch_call(self, module: torch.nn.Module) -> Callable:
+        return getattr(module, "forward" if self.method == "__call__" else self.method)
 
     def run_flax(self, compiled: Callable[[Callable], Callable] = quick) -> Arrays:
-        return run_flax(self.call_flax, self.params, self.inputs, compiled)
+        return run_flax(self.call_flax, self.params, self.inputs, compiled, self.dtype)
 
     def run_torch(self) -> Arrays:
-        return run_torch(self.call_torch, dict(self.torch.named_parameters()), self.inputs)
+        parameters = dict(self.torch.named_parameters())
+        return run_torch(self.call_torch, parameters, self.inputs, self.dtype)
+
+    def run_truth(self) -> Arrays:
+        """What torch gives in float64 for the very numbers that the pair holds in its dtype."""
+        exact = copy.deepcopy(self.torch).double()
+        inputs = {k: v.astype(np.float64) if is_float(v) else v for k, v in self.inputs.items()}
+        parameters = dict(exact.named_parameters())
+        return run_torch(self._torch_call(exact), parameters, inputs, self.dtype)
 
     def differences(self) -> list[Difference]:
         return differences(self.run_flax(), self.run_torch())

@@ -1,0 +1,336 @@
+"""float32, bfloat16 and float16 against the float64 truth: in line with theory, or refused."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from unittest.mock import patch
+
+import flax.linen as nn
+import numpy as np
+import pytest
+import torch
+
+import flax_transformer
+import flax_transformer.attention as flax_attention
+import flax_transformer.blocks as flax_blocks
+import flax_transformer.embeddings as flax_embeddings
+import flax_transformer.feed_forward as flax_ffn
+import flax_transformer.losses as flax_losses
+import flax_transformer.norms as flax_norms
+import torch_reference
+import torch_reference.attention as torch_attention
+import torch_reference.blocks as torch_blocks
+import torch_reference.embeddings as torch_embeddings
+import torch_reference.feed_forward as torch_ffn
+import torch_reference.losses as torch_losses
+import torch_reference.norms as torch_norms
+from parity import precision
+from parity.precision import DTYPES, STEP, Component, Roundings, Row, unit_roundoff
+from parity_tests.hostile import hostile_config, normal, ragged_mask, random_mask, tokens
+from parity_tests.test_feed_forward import ACTIVATIONS
+from parity_tests.test_models import B as ROWS
+from parity_tests.test_models import S as SOURCE
+from parity_tests.test_models import model_inputs, small
+from parity_tests.test_norms import NAMES
+from parity_tests.twins import Arrays, Pair
+from transformer_spec.config import (
+    FeedForward,
+    GatedFeedForward,
+    ModelConfig,
+    NoPosition,
+    PostNorm,
+    PreNorm,
+)
+from transformer_spec.presets import PRESETS
+
+B, T, S, D, V = 2, 5, 7, 13, 23
+# So many keys that a sum over them, accumulated in 8 or 11 bits, shows.
+MANY = 256
+
+
+def off_the_kink(config: ModelConfig) -> Callable[[Arrays], Arrays]:
+    """Biases that keep ReLU's inputs, of about unit spread, six standard deviations off 0."""
+    relu = config.ffn.activation == "relu" and config.ffn_bias
+    gated = isinstance(config.ffn, GatedFeedForward)
+    leaf = "gate_proj.bias" if gated else "up_proj.bias"
+
+    def adjust(named: Arrays) -> Arrays:
+        moved = [name for name in named if relu and name.endswith(leaf)]
+        return named | {name: named[name] + np.copysign(6, named[name]) for name in moved}
+
+    return adjust
+
+
+def norm(name: str, width: int = D, shift: float = 0.0) -> Component:
+    def build(dtype: str) -> Pair:
+        modules = (getattr(module, name)(width, 1e-5) for module in (flax_norms, torch_norms))
+        return Pair(*modules, {"x": normal(B, T, width) + shift}, dtype=dtype)
+
+    return Component(build, precision.norm(width), B * T)
+
+
+def attention(keys: int | None = None, **changes) -> Component:
+    """The last query of the first row may attend to nothing; `keys` of a memory, or self."""
+    config = hostile_config(**changes)
+    inputs = {"x": normal(B, T, D), "mask": random_mask(B, 1, T, keys or T)}
+    if keys:
+        inputs["memory"] = normal(B, keys, D)
+
+    def build(dtype: str) -> Pair:
+        twins = flax_attention.Attention(config), torch_attention.Attention(config)
+        return Pair(*twins, inputs, dtype=dtype)
+
+    return Component(build, precision.attention(config, keys or T), B * max(T, keys or 0))
+
+
+def feed_forward(slot: FeedForward | GatedFeedForward) -> Component:
+    config = hostile_config(ffn=slot)
+
+    def build(dtype: str) -> Pair:
+        twins = flax_ffn.make_ffn(config), torch_ffn.make_ffn(config)
+        adjust = off_the_kink(config)
+        return Pair(*twins, {"x": normal(B, T, D)}, dtype=dtype, adjust=adjust)
+
+    return Component(build, precision.feed_forward(config), B * T)
+
+
+def block(cross: bool, residual: PreNorm | PostNorm) -> Component:
+    config = hostile_config(arch="encoder_decoder", num_decoder_layers=2, residual=residual)
+    inputs = {"x": normal(B, T, D), "mask": random_mask(B, 1, T, T)}
+    if cross:
+        inputs |= {"memory": normal(B, S, D), "memory_mask": random_mask(B, 6, T, S)}
+
+    def build(dtype: str) -> Pair:
+        twins = flax_blocks.Block(config, cross), torch_blocks.Block(config, cross)
+        return Pair(*twins, inputs, dtype=dtype)
+
+    return Component(build, precision.block(config, cross, S), B * S)
+
+
+def embedding(scaled: bool) -> Component:
+    config = hostile_config(scale_embeddings=scaled, position=NoPosition())
+
+    def build(dtype: str) -> Pair:
+        twins = flax_embeddings.Embed(config), torch_embeddings.Embed(config)
+        return Pair(*twins, {"tokens": tokens(V, B, T)}, dtype=dtype)
+
+    return Component(build, precision.embedding(config), B * T)
+
+
+def tied_head() -> Component:
+    config = hostile_config(tie_embeddings=True)
+
+    def build(dtype: str) -> Pair:
+        twins = flax_embeddings.Embed(config), torch_embeddings.Embed(config)
+        return Pair(*twins, {"hidden": normal(B, T, D)}, method="attend", dtype=dtype)
+
+    return Component(build, precision.dense(D), B * T)
+
+
+class FlaxLoss(nn.Module):
+    def __call__(self, logits, labels, label_mask):
+        return flax_losses.cross_entropy(logits, labels, label_mask, 0.1)
+
+
+class TorchLoss(torch.nn.Module):
+    def forward(self, logits, labels, label_mask):
+        return torch_losses.cross_entropy(logits, labels, label_mask, 0.1)
+
+
+def loss() -> Component:
+    inputs = {"labels": tokens(S, B, T), "label_mask": ragged_mask(B, T)}
+
+    def build(dtype: str) -> Pair:
+        logits = {"logits": 3 * normal(B, T, S)}
+        return Pair(FlaxLoss(), TorchLoss(), logits | inputs, dtype=dtype)
+
+    return Component(build, precision.loss(S, B * T), B * T)
+
+
+def preset(config: ModelConfig) -> Component:
+    def build(dtype: str) -> Pair:
+        twins = flax_transformer.build_model(config), torch_reference.build_model(config)
+        adjust = off_the_kink(config)
+        return Pair(*twins, model_inputs(config), dtype=dtype, adjust=adjust)
+
+    return Component(build, precision.model(config, SOURCE), ROWS * SOURCE)
+
+
+COMPONENTS = (
+    {name: norm(name) for name in NAMES}
+    | {
+        "attention": attention(num_kv_heads=None),
+        "attention, cross": attention(S, num_kv_heads=None),
+        "attention, grouped": attention(num_kv_heads=3),
+        "attention, one key head, cross": attention(S, num_kv_heads=1),
+    }
+    | {f"feed-forward, {a}": feed_forward(FeedForward(activation=a)) for a in ACTIVATIONS}
+    | {
+        f"feed-forward, gated {a}": feed_forward(GatedFeedForward(activation=a))
+        for a in ACTIVATIONS
+    }
+    | {
+        "block, pre-norm": block(False, PreNorm()),
+        "block, post-norm": block(False, PostNorm()),
+        "block, pre-norm, cross": block(True, PreNorm()),
+        "block, post-norm, cross": block(True, PostNorm()),
+        "embedding": embedding(False),
+        "embedding, scaled": embedding(True),
+        "tied head": tied_head(),
+        "loss": loss(),
+    }
+    | {f"preset {name}": preset(small(preset_.model)) for name, preset_ in PRESETS.items()}
+)
+
+
+def out_of_line(component: Component, dtype: str) -> list[Row]:
+    """What the theory does not allow."""
+    return [row for row in precision.measure(component, dtype) if not row.in_line]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_errors_are_in_line(name, dtype):
+    assert not out_of_line(COMPONENTS[name], dtype)
+
+
+@pytest.mark.parametrize("name", ["LayerNorm", "attention", "preset gpt2"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_outputs_keep_the_type_of_what_goes_in(name, dtype):
+    twins = COMPONENTS[name].build(dtype)
+    for found in (twins.run_flax(), twins.run_torch()):
+        assert {str(value.dtype) for value in found.values()} == {dtype}
+
+
+def rounds_once(component: Component, dtype: str) -> bool:
+    """One rounding leaves STEP u and two leave sqrt(2) of that; the line is between them."""
+    output, *_ = precision.measure(component, dtype)
+    return max(output.flax, output.torch) <= STEP * 1.5**0.5 * unit_roundoff(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("name", NAMES)
+def test_norms_round_once(name, dtype):
+    assert rounds_once(norm(name, 256), dtype)
+
+
+def sum_in_dtype(x: torch.Tensor) -> torch.Tensor:
+    """The sum over the last axis, every partial sum rounded."""
+    total = torch.zeros_like(x[..., :1])
+    for i in range(x.shape[-1]):
+        total = total + x[..., i : i + 1]
+    return total
+
+
+def softmax_in_dtype(scores, mask):
+    """`masked_softmax` without `widen`."""
+    scores = torch.where(mask, scores, torch.finfo(scores.dtype).min)
+    powers = (scores - scores.amax(-1, keepdim=True)).exp()
+    return torch.where(mask, powers / sum_in_dtype(powers), 0.0)
+
+
+def softmax_in_bfloat16(scores, mask, whole=torch_attention.masked_softmax):
+    return whole(scores.bfloat16(), mask).bfloat16().to(scores.dtype)
+
+
+def rms_norm_in_dtype(self, x):
+    mean_square = sum_in_dtype(x.square()) / x.shape[-1]
+    return x / torch.sqrt(mean_square + self.eps) * self.weight
+
+
+def rms_norm_of_llama(self, x):
+    """Rounds before it multiplies."""
+    wide = torch_norms.widen(x)
+    normed = wide / torch.sqrt(wide.square().mean(-1, keepdim=True) + self.eps)
+    return normed.to(x.dtype) * self.weight
+
+
+def one_pass_layer_norm(self, x):
+    mean = x.mean(-1, keepdim=True)
+    variance = x.square().mean(-1, keepdim=True) - mean.square()
+    return (x - mean) / torch.sqrt(variance + self.eps) * self.weight + self.bias
+
+
+RMS, LAYER = torch_norms.RMSNorm, torch_norms.LayerNorm
+SOFTMAX = (torch_attention, "masked_softmax")
+FAULTS = {
+    "float32, softmax in bfloat16": ("float32", attention(S), *SOFTMAX, softmax_in_bfloat16),
+    "float16, softmax in bfloat16": ("float16", attention(MANY), *SOFTMAX, softmax_in_bfloat16),
+    "bfloat16, softmax in bfloat16": ("bfloat16", attention(MANY), *SOFTMAX, softmax_in_dtype),
+    "bfloat16, mean square in bfloat16": (
+        *("bfloat16", norm("RMSNorm", 256), RMS, "forward", rms_norm_in_dtype),
+    ),
+    "float16, mean square in float16": (
+        *("float16", norm("RMSNorm", 256), RMS, "forward", rms_norm_in_dtype),
+    ),
+    **{
+        f"{dtype}, one-pass variance": (
+            *(dtype, norm("LayerNorm", shift=3.0), LAYER, "forward", one_pass_layer_norm),
+        )
+        for dtype in DTYPES
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "component", "owner", "name", "fault"), FAULTS.values(), ids=FAULTS
+)
+def test_low_precision_where_it_does_not_belong_is_refused(dtype, component, owner, name, fault):
+    twins = component.build(dtype)
+    truth = twins.run_truth()
+    with patch.object(owner, name, fault), patch.object(twins, "run_truth", lambda: truth):
+        assert out_of_line(replace(component, build=lambda _: twins), dtype)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_norm_that_rounds_twice_is_refused(dtype):
+    with patch.object(RMS, "forward", rms_norm_of_llama):
+        assert not rounds_once(norm("RMSNorm", 256), dtype)
+
+
+def test_an_overflow_is_refused():
+    """Squares of 300 leave float16, whose largest number is 65504."""
+    component = norm("RMSNorm", shift=300.0)
+    assert not out_of_line(component, "float16")
+    with patch.object(RMS, "forward", rms_norm_in_dtype):
+        assert out_of_line(component, "float16")
+
+
+def test_another_type_is_refused():
+    def widened(self, x):
+        return torch_norms.widen(x) * self.weight
+
+    with (
+        patch.object(RMS, "forward", widened),
+        pytest.raises(TypeError, match=r"output\.0: flax gives bfloat16, torch float32"),
+    ):
+        precision.measure(norm("RMSNorm"), "bfloat16")
+
+
+def test_one_step_is_the_error_of_one_rounding():
+    """Numbers whose logarithms are evenly spread over whole powers of two."""
+    values = 2 ** np.random.default_rng(1).uniform(-3, 3, 10**4)
+    for dtype in ("bfloat16", "float16"):
+        once = values.astype(dtype).astype(np.float64)
+        error = np.linalg.norm(once - values) / np.linalg.norm(values)
+        assert error == pytest.approx(precision.floor(dtype, Roundings(1)), rel=0.1)
+    assert precision.floor("bfloat16", Roundings(16)) == 4 * STEP / 256
+
+
+def test_wide_operations_count_with_the_unit_of_float32():
+    assert precision.floor("float32", Roundings(2, 7)) == STEP * 3 * unit_roundoff("float32")
+    assert precision.floor("bfloat16", Roundings(0, 9)) == STEP * 3 * unit_roundoff("float32")
+    assert precision.floor("float16", Roundings()) == 0
+
+
+def test_the_rule():
+    assert precision.in_line(2.5, 1.0, 0.5)
+    assert not precision.in_line(2.6, 1.0, 0.5)
+
+
+def test_the_table_has_a_line_for_every_component_and_dtype():
+    entries = precision.table({"norm": COMPONENTS["RMSNorm"]}, ["float32", "bfloat16"])
+    assert [(e.component, e.dtype) for e in entries] == [("norm", "float32"), ("norm", "bfloat16")]
+    assert all(0 < error < 5 for e in entries for error in (*e.output, *e.gradient))
+    lines = precision.markdown(entries).splitlines()
+    assert len(lines) == 4
+    assert {line.count("|") for line in lines} == {9}
