@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import torch
 from torch import nn
@@ -31,3 +32,17 @@ def to_flax(model: nn.Module, template: dict[str, Any]) -> dict[str, Any]:
 def torch_arrays(model: nn.Module) -> dict[str, np.ndarray]:
     """The parameters of a torch model."""
     return {name: p.numpy(force=True) for name, p in model.named_parameters()}
+
+
+def tensor_of(array: np.ndarray) -> torch.Tensor:
+    """`torch.tensor`, for bfloat16 too, which NumPy has from ml_dtypes and torch does not read."""
+    if array.dtype == jnp.bfloat16:
+        return torch.tensor(array.astype(np.float32)).bfloat16()
+    return torch.tensor(array)
+
+
+def array_of(tensor: torch.Tensor) -> np.ndarray:
+    """The inverse of `tensor_of`."""
+    if tensor.dtype == torch.bfloat16:
+        return tensor.float().numpy(force=True).astype(jnp.bfloat16)
+    return tensor.numpy(force=True)

@@ -61,6 +61,7 @@ class Examination:
         causes: the causes of each local fault, by module.
         growth: the error of every value of the free runs, in order of execution.
         error: what kept a side from running.
+        free: the free runs of the reference and of the candidate.
     """
 
     parameters: dict[str, Cause] = field(default_factory=dict)
@@ -69,6 +70,7 @@ class Examination:
     causes: dict[str, list[Cause]] = field(default_factory=dict)
     growth: list[tuple[str, float]] = field(default_factory=list)
     error: str | None = None
+    free: tuple[Run, Run] | None = None
 
     @property
     def equal(self) -> bool:
@@ -91,6 +93,7 @@ def examine(
     """
     found = Examination(parameters=parameter_faults(reference.parameters, candidate.parameters()))
     free = candidate.run()
+    found.free = reference.free, free
     found.error = _error(reference.free, free)
     if found.error:
         return found

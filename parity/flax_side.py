@@ -42,6 +42,7 @@ class FlaxSide:
         inputs: arrays by position or by name.
         options: further keyword arguments of its call, such as {"train": False}.
         rename: the name on torch's side of what the mapping rule calls so.
+        gradients: take them, or run forward alone.
     """
 
     framework = "flax"
@@ -53,7 +54,9 @@ class FlaxSide:
         inputs: Inputs,
         options: Mapping[str, Any] | None = None,
         rename: Callable[[str], str] = lambda name: name,
+        gradients: bool = True,
     ):
+        self.gradients = gradients
         variables = variables if "params" in variables else {"params": variables}
         self.module, self.rename = module, rename
         self.params = jax.tree.map(jnp.asarray, dict(variables["params"]))
@@ -116,8 +119,12 @@ class FlaxSide:
 
         both = jax.value_and_grad(program, argnums=(0, 1), has_aux=True, allow_int=True)
         try:
-            run = jax.jit(both, compiler_options=quick_options())
-            (_, seen), (param_grads, grads) = run(self.params, extra)
+            if self.gradients:
+                run = jax.jit(both, compiler_options=quick_options())
+                (_, seen), (param_grads, grads) = run(self.params, extra)
+            else:
+                run = jax.jit(program, compiler_options=quick_options())
+                (_, seen), (param_grads, grads) = run(self.params, extra), ({}, {})
         except Exception as error:
             return Run({}, {}, (first_line(error), ""))
         passed = {
@@ -140,12 +147,17 @@ class FlaxSide:
             name = naming.module_name(context.module.path)
             function = type(context.module).__call__
             args, kwargs = touch_arguments(
-                lambda arrays: walk.enter(name, arrays), function, (None, *args), kwargs
+                lambda arguments, arrays: walk.enter(name, arguments, arrays),
+                function,
+                args,
+                kwargs,
             )
-            return through(walk.leave, call(*args[1:], **kwargs))
+            return through(walk.leave, call(*args, **kwargs))
 
         with nn.intercept_methods(intercept), taps.recording(walk.tap):
-            self.module.apply({"params": params, **self.state}, *self.args, **self.kwargs)
+            variables = {"params": params, **self.state}
+            kwargs: dict[str, Any] = self.kwargs
+            self.module.apply(variables, *self.args, **kwargs)
 
     def _named(self, tree: Any) -> dict[str, np.ndarray]:
         return {self.rename(k): to_numpy(v) for k, v in naming.to_named(tree).items()}

@@ -132,18 +132,18 @@ def _largest(reference: Passed, candidate: Passed) -> float:
 def _backward(reference: Run, candidate: Run, tolerance: float, how) -> Iterator[Fault]:
     """Gradients that differ, each with the module whose code they flow through."""
     callers = reference.callers()
-    scales = _layer_scales(reference)
+    scales = layer_scales(reference)
     for key, passed in reference.passed.items():
         if key not in candidate.passed:
             continue
         blamed = _reader(passed.point, callers)
-        floor = _floor(passed.point.name, scales)
+        floor = gradient_floor(passed.point.name, scales)
         pairs = zip(candidate.passed[key].grads, passed.grads, strict=False)
         errors = [gap(a, b, floor) for a, b in pairs if a is not None and b is not None]
         if errors and max(errors) > tolerance:
             yield Fault(blamed, "backward", how, f"gradient by {passed.point}", max(errors))
     for name, grad in reference.param_grads.items():
-        error = gap(candidate.param_grads.get(name, grad), grad, _floor(name, scales))
+        error = gap(candidate.param_grads.get(name, grad), grad, gradient_floor(name, scales))
         if error > tolerance:
             module = name.rpartition(".")[0]
             yield Fault(module, "backward", how, f"gradient by {name}", error)
@@ -160,7 +160,7 @@ def _reader(point: Point, callers: dict[str, str]) -> str:
             return point.module
 
 
-def _layer_scales(run: Run) -> dict[str, float]:
+def layer_scales(run: Run) -> dict[str, float]:
     """The largest gradient norm inside every module that has cancelling ones."""
     norms = [(name, _norm(g)) for name, g in run.param_grads.items()]
     norms += [(p.point.name, _norm(g)) for p in run.passed.values() for g in p.grads]
@@ -178,12 +178,14 @@ def _norm(grad: np.ndarray | None) -> float:
 
 def _layer(name: str) -> str | None:
     """The attention layer of a name, where its gradient is one that cancels."""
-    parts = name.split("@")[0].split(".")
+    name = name.split("@")[0].split(" [")[0].removeprefix("input of ").removeprefix("output of ")
+    parts = name.split(".")
     found = next((i for i, part in enumerate(parts) if part in _CANCELLING), None)
     return None if found is None else ".".join(parts[:found])
 
 
-def _floor(name: str, scales: dict[str, float]) -> float:
+def gradient_floor(name: str, scales: dict[str, float]) -> float:
+    """The scale that a gradient is measured against, where softmax may make it cancel."""
     layer = _layer(name)
     return 0.0 if layer is None else scales[layer]
 

@@ -43,7 +43,7 @@ from typing import Protocol
 import jax.numpy as jnp
 import numpy as np
 
-from parity.compare import differences
+from parity.errors import differences
 from transformer_spec.config import GatedFeedForward, ModelConfig, NoPosition, PreNorm
 
 DTYPES = ("float32", "bfloat16", "float16")

@@ -27,11 +27,13 @@ class Point:
         name: the module, or module.tap; `@2` marks a module's second call.
         kind: what passes.
         module: whose code computed the values: the caller for an input.
+        arguments: of an input, which argument each array belongs to.
     """
 
     name: str
     kind: Literal["input", "output", "tap"]
     module: str
+    arguments: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def key(self) -> Key:
@@ -92,13 +94,13 @@ class Walk:
         self._calls: Counter[str] = Counter()
         self._taps: Counter[str] = Counter()
 
-    def enter(self, name: str, arrays: list[Any]) -> list[Any]:
+    def enter(self, name: str, arguments: tuple[str, ...], arrays: list[Any]) -> list[Any]:
         name = self.rename(name)
         self._calls[name] += 1
         caller = self.stack[-1] if self.stack else ""
         name = numbered(name, self._calls[name])
         self.stack.append(name)
-        return self.touch(Point(name, "input", caller), arrays)
+        return self.touch(Point(name, "input", caller, arguments), arrays)
 
     def leave(self, arrays: list[Any]) -> list[Any]:
         arrays = self.touch(Point(self.stack[-1], "output", self.stack[-1]), arrays)
@@ -134,16 +136,24 @@ def through(touch: Callable[[list[Any]], list[Any]], tree: Any) -> Any:
 
 
 def touch_call(
-    touch: Callable[[list[Any]], list[Any]],
+    touch: Callable[[tuple[str, ...], list[Any]], list[Any]],
     function: Callable,
     args: tuple,
     kwargs: dict[str, Any],
 ) -> tuple[tuple, dict[str, Any]]:
     """The arguments of a call after `touch` saw their arrays, in the order of the signature."""
-    order = list(inspect.signature(function).parameters)
+    order = [p for p in inspect.signature(function).parameters if p != "self"]
     names = sorted(kwargs, key=lambda name: order.index(name) if name in order else len(order))
-    new_args, values = through(touch, (args, [kwargs[name] for name in names]))
-    return new_args, dict(zip(names, values, strict=True))
+    values = [*args, *(kwargs[name] for name in names)]
+    owners = [*order[: len(args)], *["argument"] * (len(args) - len(order)), *names]
+    arguments = tuple(
+        owner
+        for owner, value in zip(owners, values, strict=True)
+        for leaf in jax.tree.leaves(value)
+        if is_array(leaf)
+    )
+    new = through(lambda arrays: touch(arguments, arrays), values)
+    return tuple(new[: len(args)]), dict(zip(names, new[len(args) :], strict=True))
 
 
 def to_numpy(array: Any) -> np.ndarray:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from parity.bridge import tensor_of
 from parity.taps import Given, Passed, Point, Run, Walk, probe_weights, through, to_numpy
 from parity.taps import touch_call as touch_arguments
 from transformer_spec import taps
@@ -22,17 +23,24 @@ class TorchSide:
         module: any module, with its parameters in place, in evaluation mode.
         inputs: arrays by position or by name.
         options: further keyword arguments of its call.
+        gradients: take them, or run forward alone.
     """
 
     framework = "torch"
 
-    def __init__(self, module: nn.Module, inputs: Inputs, options: Mapping[str, Any] | None = None):
-        self.module = module
+    def __init__(
+        self,
+        module: nn.Module,
+        inputs: Inputs,
+        options: Mapping[str, Any] | None = None,
+        gradients: bool = True,
+    ):
+        self.module, self.gradients = module, gradients
         parameter = next(module.parameters(), None)
         device = torch.device("cpu") if parameter is None else parameter.device
         named = isinstance(inputs, Mapping)
-        self.args = [] if named else [torch.tensor(x, device=device) for x in inputs]
-        arrays = {k: torch.tensor(x, device=device) for k, x in inputs.items()} if named else {}
+        self.args = [] if named else [tensor_of(x).to(device) for x in inputs]
+        arrays = {k: tensor_of(x).to(device) for k, x in inputs.items()} if named else {}
         self.kwargs = arrays | dict(options or {})
 
     def parameters(self) -> dict[str, np.ndarray]:
@@ -78,16 +86,19 @@ class TorchSide:
 
         walk = Walk(touch)
         try:
-            with self._hooked(walk), taps.recording(walk.tap), torch.enable_grad():
+            recorded = torch.set_grad_enabled(self.gradients)
+            with self._hooked(walk), taps.recording(walk.tap), recorded:
                 self.module(*self.args, **self.kwargs)
-            grads, param_grads = self._gradients(probe(seen), onward)
+            grads, param_grads = (
+                self._gradients(probe(seen), onward) if self.gradients else ({}, {})
+            )
         except Exception as error:
             passed = {p.key: Passed(p, [to_numpy(a) for a in arrays]) for p, arrays in seen.items()}
             line = str(error).strip().splitlines()
             where = walk.stack[-1] if walk.stack else ""
             return Run(passed, {}, (f"{type(error).__name__}: {line[0] if line else ''}", where))
         passed = {
-            point.key: Passed(point, [to_numpy(a) for a in arrays], grads[point])
+            point.key: Passed(point, [to_numpy(a) for a in arrays], grads.get(point, []))
             for point, arrays in seen.items()
         }
         return Run(passed, param_grads)
@@ -120,7 +131,10 @@ class TorchSide:
         def hooks(name: str) -> tuple[Callable, Callable]:
             def before(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
                 return touch_arguments(
-                    lambda arrays: walk.enter(name, arrays), module.forward, args, kwargs
+                    lambda arguments, arrays: walk.enter(name, arguments, arrays),
+                    module.forward,
+                    args,
+                    kwargs,
                 )
 
             def after(module: nn.Module, args: tuple, kwargs: dict, output: Any) -> Any:
@@ -142,7 +156,7 @@ class TorchSide:
 
 def _own(tensor: Tensor) -> Tensor:
     """The same values as a tensor of their own, by which a gradient can be taken."""
-    if not tensor.is_floating_point():
+    if not tensor.is_floating_point() or not torch.is_grad_enabled():
         return tensor
     return tensor.clone() if tensor.requires_grad else tensor.detach().clone().requires_grad_()
 

@@ -68,7 +68,7 @@ def float64():
 @pytest.fixture
 def ledger(request):
     """record(component, differences): fail above 1e-12, and keep the largest for the table."""
-    from parity.compare import FLOAT64_TOLERANCE
+    from parity.errors import FLOAT64_TOLERANCE
 
     table = request.config.stash[LEDGER]
 

@@ -11,7 +11,7 @@ import torch
 import flax_transformer
 import torch_reference
 from parity import bridge
-from parity.compare import difference, differences
+from parity.errors import difference, differences
 from parity_tests.hostile import hostile_config, ragged_mask, random_mask, tokens
 from parity_tests.twins import Pair, quick, tensors
 from transformer_spec.config import (

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from parity.compare import difference
+from parity.errors import difference
 from parity_tests.hostile import hostile_config, normal, ragged_mask, random_mask, tokens
 from torch_reference.blocks import Block
 from torch_reference.models import build_model

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from flax_transformer import training as flax_training
-from parity.compare import difference
+from parity.errors import difference
 from parity.lockstep import Trainer as Lockstep
 from torch_reference import training as torch_training
 from transformer_spec.checkpoint import load_arrays, save_arrays

@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import flax.linen as nn
@@ -12,28 +11,13 @@ import numpy as np
 import torch
 
 from parity import bridge
-from parity.compare import Difference, differences
-from parity_tests.hostile import hostile_parameters
+from parity.bridge import array_of, tensor_of
+from parity.errors import Difference, differences
+from parity.flax_side import quick_options
+from parity.weights import hostile_parameters
 from transformer_spec import naming
 
 Arrays = dict[str, np.ndarray]
-
-# Hundreds of small programs are compiled and each is run once: on a CPU the compiler is told not
-# to optimize what it generates. `test_jit_is_eager` compiles as users do.
-QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
-
-
-@cache
-def quick_options() -> dict[str, int | bool]:
-    """Those of QUICK that this version of XLA knows."""
-    known = {}
-    for name, value in QUICK.items() if jax.default_backend() == "cpu" else ():
-        try:
-            jax.jit(lambda: 0, compiler_options={name: value})()
-        except jax.errors.JaxRuntimeError:
-            continue
-        known[name] = value
-    return known
 
 
 def torch_device() -> torch.device:
@@ -44,20 +28,6 @@ def torch_device() -> torch.device:
 def tensors(arrays: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
     """The same arrays where the torch twin runs."""
     return {name: tensor_of(array).to(torch_device()) for name, array in arrays.items()}
-
-
-def tensor_of(array: np.ndarray) -> torch.Tensor:
-    """`torch.tensor`, for bfloat16 too, which NumPy has from ml_dtypes and torch does not read."""
-    if array.dtype == jnp.bfloat16:
-        return torch.tensor(array.astype(np.float32)).bfloat16()
-    return torch.tensor(array)
-
-
-def array_of(tensor: torch.Tensor) -> np.ndarray:
-    """The inverse of `tensor_of`."""
-    if tensor.dtype == torch.bfloat16:
-        return tensor.float().numpy(force=True).astype(jnp.bfloat16)
-    return tensor.numpy(force=True)
 
 
 def is_float(array: Any) -> bool:
@@ -71,7 +41,7 @@ def cotangents(outputs: list, dtype: str) -> list[np.ndarray]:
 
 
 def quick(function: Callable) -> Callable:
-    """`function`, compiled in the shortest time."""
+    """`function`, compiled in the shortest time; `test_jit_is_eager` compiles as users do."""
     return jax.jit(function, compiler_options=quick_options())
 
 

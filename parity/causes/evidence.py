@@ -111,15 +111,18 @@ def gather(
         own_tap = point.kind == "tap" and point.module == module
         from_child = point.kind == "output" and point.name and callers[point.name] == module
         if is_call or own_tap or (from_child and point.name != module):
-            read |= _named(point, passed.arrays, "input" if is_call else point.name)
+            read |= _named(point, passed.arrays)
     prefix = f"{module}." if module else ""
     own = {n.removeprefix(prefix): v for n, v in params.items() if n.startswith(prefix)}
     own = {n: v for n, v in own.items() if "." not in n}
     return Evidence(module, inputs, computed, own, _gradients(module, reference, candidate), sizes)
 
 
-def _named(point: Point, arrays: list[np.ndarray], name: str) -> dict[str, np.ndarray]:
-    short = name.rpartition(".")[2]
+def _named(point: Point, arrays: list[np.ndarray]) -> dict[str, np.ndarray]:
+    """Arguments under their own names, what a child returned under the child's."""
+    if point.kind == "input":
+        return dict(zip(point.arguments, arrays, strict=True))
+    short = point.name.rpartition(".")[2]
     if len(arrays) == 1:
         return {short: arrays[0]}
     return {f"{short}[{i}]": array for i, array in enumerate(arrays)}

@@ -10,8 +10,9 @@ from parity.causes.evidence import Cause, Computed, Evidence, explains, off
 
 def different_linear(evidence: Evidence, value: Computed) -> Iterator[Cause]:
     weight, x = evidence.params.get("weight"), next(iter(evidence.inputs), None)
-    usable = weight is not None and x is not None and weight.ndim == 2 and x.dtype.kind == "f"
-    if not usable or value.point.name != evidence.module or x.shape[-1] != weight.shape[1]:
+    if weight is None or x is None or weight.ndim != 2 or x.dtype.kind != "f":
+        return
+    if value.point.name != evidence.module or x.shape[-1] != weight.shape[1]:
         return
     bias = evidence.params.get("bias", np.zeros(weight.shape[0]))
     if not explains(x @ weight.T + bias, value.reference):
@@ -35,8 +36,9 @@ def _reshaped(weight: np.ndarray) -> np.ndarray:
 def different_embedding(evidence: Evidence, value: Computed) -> Iterator[Cause]:
     """Rows of a table by id: which rows, times what."""
     table, ids = evidence.params.get("weight"), next(iter(evidence.inputs), None)
-    usable = table is not None and ids is not None and table.ndim == 2 and ids.dtype.kind in "iu"
-    if not usable or value.point.name != evidence.module:
+    if table is None or ids is None or table.ndim != 2 or ids.dtype.kind not in "iu":
+        return
+    if value.point.name != evidence.module:
         return
     ours, theirs = (_read(table, ids, y) for y in (value.reference, value.candidate))
     if ours is None or theirs is None:

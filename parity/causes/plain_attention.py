@@ -11,10 +11,11 @@ from itertools import permutations
 import numpy as np
 
 from parity.causes.constants import named
-from parity.causes.evidence import Cause, Computed, Evidence, explains, off
+from parity.causes.evidence import ROUNDING, Cause, Computed, Evidence, off
 
 Form = tuple[tuple[str, str, str], int, bool, float, float]  # roles, heads, causal, scale, residual
 _START = 0.3
+LATEST = 4  # projections are what was read last before attention
 
 
 def different_attention(evidence: Evidence, value: Computed) -> Iterator[Cause]:
@@ -48,20 +49,20 @@ def _roles(roles: tuple[str, str, str]) -> str:
 def _identify(wanted: np.ndarray, value: Computed) -> Form | None:
     usable = [
         (n, a) for n, a in value.read.items()
-        if a.ndim == 3 and a.dtype.kind == "f" and a.shape == wanted.shape and n != "input"
+        if a.ndim == 3 and a.dtype.kind == "f" and a.shape == wanted.shape
     ]  # fmt: skip
-    if wanted.ndim != 3 or not 3 <= len(usable) <= 4:
+    usable = usable[-LATEST:]
+    if wanted.ndim != 3 or len(usable) < 3:
         return None
     width = wanted.shape[-1]
     heads = [n for n in range(1, width + 1) if width % n == 0]
-    for roles in permutations(usable, 3):
-        arrays = [array.astype(np.float64) for _, array in roles]
+    for a, b, c in permutations(usable, 3):
+        q, k, v = (array.astype(np.float64) for _, array in (a, b, c))
         for count in heads:
             for causal in (True, False):
-                found = _solve_scale(*arrays, count, causal, wanted)
+                found = _solve_scale(q, k, v, count, causal, wanted)
                 if found:
-                    names = tuple(name for name, _ in roles)
-                    return names, count, causal, *found
+                    return (a[0], b[0], c[0]), count, causal, *found
     return None
 
 
@@ -80,20 +81,25 @@ def _solve_scale(q, k, v, heads, causal, wanted) -> tuple[float, float] | None:
     width = q.shape[-1] // heads
     starts = sorted({width**-0.5, q.shape[-1] ** -0.5, 1.0, width**0.5, _START})
     for start in starts:
-        scale = start
-        for _ in range(40):
-            at = _attend(q, k, v, heads, causal, scale)
-            step = 1e-6 * max(abs(scale), 1e-3)
-            slope = (_attend(q, k, v, heads, causal, scale + step) - at) / step
-            square = float((slope * slope).sum())
-            if off(at, wanted) < 1e-13 or square == 0:
-                break
-            change = float((slope * (wanted - at)).sum()) / square
-            if abs(change) > 0.5 * abs(scale) + 0.1:
-                break
-            scale += change
-        if explains(_attend(q, k, v, heads, causal, scale), wanted):
-            return scale, off(_attend(q, k, v, heads, causal, scale), wanted)
-        if off(at, wanted) > 2:
+        scale = _newton(q, k, v, heads, causal, wanted, start)
+        residual = off(_attend(q, k, v, heads, causal, scale), wanted)
+        if residual <= ROUNDING:
+            return scale, residual
+        if residual > 2:
             return None
     return None
+
+
+def _newton(q, k, v, heads, causal, wanted, scale: float) -> float:
+    for _ in range(40):
+        at = _attend(q, k, v, heads, causal, scale)
+        step = 1e-6 * max(abs(scale), 1e-3)
+        slope = (_attend(q, k, v, heads, causal, scale + step) - at) / step
+        square = float((slope * slope).sum())
+        if off(at, wanted) < 1e-13 or square == 0:
+            break
+        change = float((slope * (wanted - at)).sum()) / square
+        if abs(change) > 0.5 * abs(scale) + 0.1:
+            break
+        scale += change
+    return scale

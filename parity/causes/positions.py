@@ -30,8 +30,9 @@ def different_ids(evidence: Evidence, value: Computed) -> Iterator[Cause]:
 def different_table(evidence: Evidence, value: Computed) -> Iterator[Cause]:
     """Sines and cosines of position / theta**(2i / n): theta, the spacing and the order."""
     ids = next(iter(evidence.inputs), None)
-    usable = ids is not None and ids.dtype.kind in "iu" and not evidence.params
-    if not usable or value.reference.shape[:-1] != ids.shape:
+    if ids is None or ids.dtype.kind not in "iu" or evidence.params:
+        return
+    if value.reference.shape[:-1] != ids.shape:
         return
     ours, theirs = (_identify(ids, y) for y in (value.reference, value.candidate))
     if ours and theirs and ours[0] != theirs[0]:

@@ -9,7 +9,7 @@ import torch
 from parity.causes.constants import named
 from parity.causes.evidence import Cause, Computed, Evidence, explains, off
 
-_LOW = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_LOW = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 
 
 def rounded(array: np.ndarray, dtype: str) -> np.ndarray:
@@ -35,8 +35,7 @@ def lower_precision(evidence: Evidence, value: Computed) -> Iterator[Cause]:
         return
     for dtype in _LOW:
         if np.array_equal(rounded(value.candidate, dtype), value.candidate):
-            continue_if = not np.array_equal(rounded(value.reference, dtype), value.reference)
-            if continue_if:
+            if not np.array_equal(rounded(value.reference, dtype), value.reference):
                 text = f"computed in {dtype}, where the reference is as wide as its input"
                 yield Cause(text, f"remove the cast to {dtype}", 0.0)
             return
@@ -109,7 +108,8 @@ def _fitted(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
 
 def _total(factors: dict[str, float], value: Computed) -> np.ndarray:
     shape = value.candidate.shape
-    return sum(f * np.broadcast_to(value.read[n], shape) for n, f in factors.items())
+    parts = [f * np.broadcast_to(value.read[n], shape) for n, f in factors.items()]
+    return np.sum(parts, axis=0)
 
 
 def _sum_text(factors: dict[str, float], evidence: Evidence) -> str:

@@ -132,7 +132,7 @@ PLANTS = (
         how="The context [B, N, T, H] is reshaped to [B, T, N H] with no transpose before it.",
         case="decoder",
         at="decoder.layers.0.attn",
-        cause="heads|transpose|merge",
+        cause="axes .* are swapped before the reshape",
         install=_attends(_merged_without_transpose),
     ),
     Plant(

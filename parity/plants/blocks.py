@@ -67,7 +67,7 @@ PLANTS = (
         how="The decoder hides memory where its own tokens, not the source's, are padding.",
         case="encoder_decoder",
         at="decoder",
-        cause="mask",
+        cause="padding of token_mask, where .* memory_token_mask",
         install=partial(swapped, Decoder, "forward", _masked_as_target),
     ),
 )

@@ -1,4 +1,4 @@
-"""The pairs on which planted bugs show: a config, inputs and a dtype each.
+"""The pairs on which planted bugs show: a config and inputs each.
 
 Axes differ in size, ids hold many zeros, masks leave some queries without a key.
 """
@@ -23,11 +23,10 @@ from transformer_spec.config import (
 
 @dataclass(frozen=True)
 class Case:
-    """One model, the keyword arguments of its call, and the dtype it runs in."""
+    """One model and the keyword arguments of its call."""
 
     config: ModelConfig
     inputs: dict[str, np.ndarray]
-    dtype: str = "float64"
 
 
 def _ids(vocab_size: int, *shape: int) -> np.ndarray:
@@ -168,6 +167,4 @@ CASES: dict[str, Case] = {
     "modern": Case(_MODERN, _MODERN_INPUTS),
     "post": Case(_POST, _POST_INPUTS),
     "deep": Case(_DEEP, _DEEP_INPUTS),
-    "bfloat16": Case(_MODERN, _MODERN_INPUTS, "bfloat16"),
-    "float16": Case(_DECODER, _DECODER_INPUTS, "float16"),
 }

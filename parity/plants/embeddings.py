@@ -41,7 +41,7 @@ PLANTS = (
         how="The factor sqrt(d_model) that the config asks for is left out.",
         case="encoder_decoder",
         at="embed",
-        cause="scale",
+        cause="multiplied by 1, .* d_model",
         install=partial(swapped, Embed, "forward", _unscaled),
     ),
     Plant(

@@ -142,7 +142,7 @@ PLANTS = (
             "https://github.com/apple/axlearn/pull/18",
         ),
         how="log_softmax runs on bfloat16 logits that nobody widened to float32.",
-        case="bfloat16",
+        case="modern",
         at="loss",
         cause="precision|dtype|bfloat16",
         install=partial(swapped, losses, "token_losses", _in_the_models_dtype),

@@ -102,7 +102,7 @@ PLANTS = (
         component="mask",
         sources=("https://github.com/ahrefs/ocannl/issues/548",),
         how="-1e9 is added in float16, where it is minus infinity: a row without keys is NaN.",
-        case="float16",
+        case="decoder",
         at="decoder.layers.0.attn",
         cause="mask|NaN",
         install=_softmax(partial(_biased, hidden=-1e9)),

@@ -73,7 +73,7 @@ PLANTS = (
             "https://github.com/tinygrad/tinygrad/pull/5095",
         ),
         how="x / rms is rounded to bfloat16 and then multiplied by the weight: two roundings.",
-        case="bfloat16",
+        case="modern",
         at="decoder.layers.0.attn_norm",
         cause="round",
         install=partial(swapped, RMSNorm, "forward", _rounded_before_weight),

@@ -6,14 +6,13 @@ from functools import partial
 from unittest.mock import patch
 
 from parity.plants.plant import Plant
+from parity.stages.schedule import RATES
 from transformer_spec.schedules import InverseSqrt, Schedule, WarmupCosine, learning_rate
 
 
 @contextmanager
 def _rated(wrong: Callable[..., float]) -> Iterator[None]:
-    from parity import steps
-
-    with patch.dict(steps.RATES, torch=wrong):
+    with patch.dict(RATES, torch=wrong):
         yield
 
 

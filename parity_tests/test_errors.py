@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from parity.compare import VacuousError, difference, differences
+from parity.errors import VacuousError, difference, differences
 
 A = np.array([3.0, 4.0])
 

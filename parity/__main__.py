@@ -1,0 +1,197 @@
+"""`python -m parity`: compare two models, check a preset, score the planted bugs, write a report."""
+
+import argparse
+import json
+import os
+import sys
+from typing import Any
+
+from transformer_spec.command_line import Parser
+from transformer_spec.fields import ConfigError
+
+DESCRIPTION = """\
+Where a Flax model departs from its PyTorch twin, by how much, and why.
+
+  python -m parity compare mine.py:build_torch mine.py:build_flax --inputs 2x7x16
+  python -m parity compare mine.py:build_torch mine.py:build_flax --inputs ids=2x7:int<50 \\
+      --rename Dense_0=fc1 --rename LayerNorm_0=norm
+  python -m parity check char-gpt --grads --steps 20
+  python -m parity bugs                          every planted bug: caught, located, named
+  python -m parity report --html report.html     one page of all of it
+
+Exit status: 0 equal, 1 different, 2 could not compare.
+"""
+COMPARE = """\
+build_torch() returns a torch module, in evaluation mode. build_flax() returns a Linen module, or
+(module, variables). With a module alone, torch's weights are copied to it; with variables, they are
+copied to torch, unless --weights says otherwise. Names cross by rule (layers_0 is layers.0, kernel
+is weight transposed, embedding and scale are weight) and by --rename.
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = _parser().parse_args(argv)
+    os.environ.setdefault("JAX_PLATFORMS", options.platform or "")
+    from parity import settings
+
+    settings.make_comparable()
+    try:
+        return options.run(options)
+    except (settings.NotComparableError, ConfigError) as error:
+        print(f"parity: could not compare: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("parity: stopped", file=sys.stderr)
+        return 2
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="parity", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--platform", metavar="cpu|gpu|tpu", help="where jax runs; default: what is there"
+    )
+    commands = parser.add_subparsers(required=True, metavar="compare|check|bugs|report")
+    _add_compare(commands)
+    _add_check(commands)
+    _add_bugs(commands)
+    _add_report(commands)
+    return parser
+
+
+def _command(commands: Any, name: str, run: Any, help: str, description: str = "") -> Any:
+    command = commands.add_parser(
+        name,
+        help=help,
+        description=description or help,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.set_defaults(run=run)
+    command.add_argument("--json", action="store_true", help="print JSON instead of text")
+    return command
+
+
+def _add_compare(commands: Any) -> None:
+    command = _command(commands, "compare", _compare, "compare any torch and Flax module", COMPARE)
+    command.add_argument("torch", metavar="FILE.py:FUNCTION", help="returns the torch module")
+    command.add_argument("flax", metavar="FILE.py:FUNCTION", help="returns the Flax module")
+    what = "2x5x12 (normal), 2x7:int<50 (ids), NAME=..., file.npz, file.py:function"
+    command.add_argument("--inputs", nargs="+", required=True, metavar="SPEC", help=what)
+    renaming = "Flax name to torch name, where the rule is not enough; as often as needed"
+    command.add_argument(
+        "--rename", action="append", default=[], metavar="FLAX=TORCH", help=renaming
+    )
+    command.add_argument("--weights", choices=["torch", "flax", "loaded"], help="whose both use")
+    command.add_argument(
+        "--dtype", default="float64", help="float64 (default), float32, bfloat16, float16"
+    )
+    command.add_argument(
+        "--reference", default="torch", choices=["torch", "flax"], help="default: torch"
+    )
+    command.add_argument("--no-grads", action="store_true", help="compare the forward pass alone")
+
+
+def _add_check(commands: Any) -> None:
+    command = _command(commands, "check", _check, "hold a preset's twins against each other")
+    command.add_argument("preset", metavar="PRESET", help="see: python train.py --list")
+    command.add_argument(
+        "--dtype", default="float64", help="float64 (default), float32, bfloat16, float16"
+    )
+    command.add_argument("--grads", action="store_true", help="compare all gradients too")
+    command.add_argument(
+        "--steps", type=int, default=0, metavar="N", help="and N updates in lockstep"
+    )
+    command.add_argument("--seed", type=int, default=0, help="of weights and inputs; default: 0")
+
+
+def _add_bugs(commands: Any) -> None:
+    command = _command(commands, "bugs", _bugs, "plant every known bug and look for it")
+    command.add_argument("ids", nargs="*", metavar="ID", help="these alone, such as ATT-01")
+    command.add_argument("--list", action="store_true", help="show the list and stop")
+    count = "also hold N correct random pairs against each other; default: 0"
+    command.add_argument("--false-alarms", type=int, default=0, metavar="N", help=count)
+
+
+def _add_report(commands: Any) -> None:
+    command = _command(commands, "report", _report, "write one page of measured agreement")
+    command.add_argument("--html", metavar="FILE", help="a self-contained page")
+    command.add_argument("--markdown", metavar="FILE", help="the same figures for a pull request")
+    count = "correct random pairs for false alarms; default: 20"
+    command.add_argument("--false-alarms", type=int, default=20, metavar="N", help=count)
+    command.add_argument("--no-bugs", action="store_true", help="leave the planted bugs out")
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from parity import loading
+    from parity.pair import compare
+
+    built = loading.call(options.flax)
+    module, variables = built if isinstance(built, tuple) else (built, None)
+    result = compare(
+        loading.call(options.torch),
+        module,
+        variables,
+        loading.inputs(options.inputs),
+        weights=options.weights,
+        renames=loading.renames(options.rename),
+        dtype=options.dtype,
+        reference=options.reference,
+        gradients=not options.no_grads,
+    )
+    print(json.dumps(result.to_dict(), indent=1) if options.json else result)
+    return 0 if result.equal else 1
+
+
+def _check(options: argparse.Namespace) -> int:
+    from parity.check import TRAINING_TOLERANCE, check, check_steps
+    from parity.settings import NotComparableError
+
+    if options.steps < 0:
+        raise NotComparableError(f"--steps: {options.steps} is not usable; 0 or above")
+    result = check(options.preset, options.dtype, options.grads, options.seed)
+    found = result.to_dict()
+    equal = result.equal
+    if not options.json:
+        print(result, flush=True)
+    if options.steps:
+        if options.dtype not in ("float64", "float32"):
+            raise NotComparableError(
+                f"--steps: updates run in float64 or float32, not {options.dtype}"
+            )
+        show = _show_step if not options.json else lambda update, differences: None
+        worst = check_steps(options.preset, options.dtype, options.steps, show)
+        found["steps"] = worst
+        kept = [worst["loss_difference"], worst["grad_norm_difference"]]
+        equal &= options.dtype != "float64" or max(kept) <= TRAINING_TOLERANCE
+        found["equal"] = equal
+        if not options.json:
+            verdict = "EQUAL" if equal else "DIFFERENT"
+            print(f"{verdict} over {options.steps} updates: " + _shown(worst))
+    if options.json:
+        print(json.dumps(found, indent=1))
+    return 0 if equal else 1
+
+
+def _show_step(update: int, differences: dict[str, float]) -> None:
+    print(f"update {update:>4}: {_shown(differences)}", flush=True)
+
+
+def _shown(differences: dict[str, float]) -> str:
+    return ", ".join(f"{n.removesuffix('_difference')} {v:.1e}" for n, v in differences.items())
+
+
+def _bugs(options: argparse.Namespace) -> int:
+    from parity import scoreboard
+
+    return scoreboard.run(options.ids, options.list, options.false_alarms, options.json)
+
+
+def _report(options: argparse.Namespace) -> int:
+    from parity import measure
+
+    return measure.run(options)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

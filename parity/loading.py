@@ -1,0 +1,113 @@
+"""What a user names on the command line: `file.py:function`, inputs, renamings."""
+
+import importlib
+import importlib.util
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from parity.flax_side import first_line
+from parity.settings import NotComparableError
+
+_SPEC = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<shape>\d+(?:x\d+)*)(?::int<(?P<limit>\d+))?")
+
+
+def call(target: str) -> Any:
+    """What `path/to/file.py:function` or `package.module:function` returns.
+
+    Raises:
+        NotComparableError: it cannot be imported, has no such function, or fails.
+    """
+    place, _, name = target.rpartition(":")
+    if not place or not name:
+        raise NotComparableError(f"{target}: expected file.py:function or module:function")
+    module = _module(place)
+    function = getattr(module, name, None)
+    if not callable(function):
+        there = ", ".join(n for n, f in vars(module).items() if callable(f) and n[0] != "_")
+        raise NotComparableError(
+            f"{target}: no function {name} there; there are: {there or 'none'}"
+        )
+    try:
+        return function()
+    except Exception as error:
+        raise NotComparableError(f"{target} fails: {first_line(error)}") from error
+
+
+def _module(place: str) -> ModuleType:
+    path = Path(place)
+    try:
+        if path.suffix != ".py":
+            sys.path.insert(0, "")
+            return importlib.import_module(place)
+        if not path.is_file():
+            raise NotComparableError(f"{place}: no such file")
+        name = f"_compared_{path.stem}"
+        if name in sys.modules:
+            return sys.modules[name]
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec and spec.loader
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        sys.path.insert(0, str(path.parent.resolve()))
+        spec.loader.exec_module(module)
+        return module
+    except NotComparableError:
+        raise
+    except BaseException as error:
+        raise NotComparableError(f"{place} cannot be imported: {first_line(error)}") from error
+
+
+def inputs(specs: Sequence[str]) -> dict[str, np.ndarray] | list[np.ndarray]:
+    """Arrays from an .npz file, from file.py:function, or drawn: `2x5x12`, `ids=2x7:int<50`.
+
+    Raises:
+        NotComparableError: a specification cannot be read.
+    """
+    if len(specs) == 1 and specs[0].endswith(".npz"):
+        return _archive(specs[0])
+    if len(specs) == 1 and ".py:" in specs[0]:
+        return call(specs[0])
+    drawn = [_drawn(spec, seed) for seed, spec in enumerate(specs)]
+    names = [name for name, _ in drawn]
+    if all(names):
+        return {str(name): array for name, array in drawn}
+    if any(names):
+        raise NotComparableError("--inputs: name all of them, or none")
+    return [array for _, array in drawn]
+
+
+def _archive(path: str) -> dict[str, np.ndarray]:
+    try:
+        with np.load(path) as archive:
+            return dict(archive)
+    except Exception as error:
+        raise NotComparableError(f"--inputs {path}: {first_line(error)}") from error
+
+
+def _drawn(spec: str, seed: int) -> tuple[str | None, np.ndarray]:
+    match = _SPEC.fullmatch(spec)
+    if not match:
+        expected = "2x5x12 (normal), 2x7:int<50 (ids), NAME=..., file.npz or file.py:function"
+        raise NotComparableError(f"--inputs {spec}: expected {expected}")
+    shape = tuple(int(n) for n in match["shape"].split("x"))
+    rng = np.random.default_rng([seed, 43])
+    if match["limit"]:
+        return match["name"], rng.integers(0, int(match["limit"]), shape)
+    return match["name"], rng.normal(size=shape)
+
+
+def renames(pairs: Sequence[str]) -> dict[str, str]:
+    """`Dense_0=fc1` as a dictionary."""
+    split = [pair.partition("=") for pair in pairs]
+    odd = next(
+        (p for p, (a, sign, b) in zip(pairs, split, strict=True) if not (a and sign and b)), ""
+    )
+    if odd:
+        raise NotComparableError(f"--rename {odd}: expected FLAX_NAME=torch_name")
+    return {ours: theirs for ours, _, theirs in split}

@@ -1,0 +1,262 @@
+"""How well differences are found: every planted bug caught, located and named; no false alarm.
+
+A bug is planted and everything is looked at, whatever the bug: parameters, the model in float64
+forward and backward, the model in bfloat16 and float16, loss, update, schedule, dropout and fresh
+parameters. What is found first is where the bug is said to be.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from re import search
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+
+import flax_transformer
+import flax_transformer.training as flax_training
+import torch_reference.models as torch_models
+import torch_reference.training as torch_training
+from parity import bridge
+from parity.causes.evidence import Cause
+from parity.causes.parameters import different_parameter
+from parity.draws import draw
+from parity.examine import Reference, examine
+from parity.flax_side import FlaxSide
+from parity.plants import CASES, Plant
+from parity.rules import RULES, accepted
+from parity.stages import dropout, initialization, loss, narrow, optimizer, schedule
+from parity.stages.finding import Finding
+from parity.taps import Run
+from parity.torch_side import TorchSide
+from parity.weights import hostile_parameters, usual_parameters
+from transformer_spec import naming, parameters
+from transformer_spec.config import ModelConfig
+from transformer_spec.presets import PRESETS
+
+TRAIN = PRESETS["char-gpt"].train
+NARROW = ("bfloat16", "float16")
+# A loss in float32 from bfloat16 logits: a few units of float32's own rounding.
+NARROW_LOSS_TOLERANCE = 1e-6
+Inputs = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Score:
+    """What became of one planted bug.
+
+    Args:
+        where: what is found first.
+        causes: what is said of it.
+        accepted: whether each of the rules used elsewhere would have let it pass.
+    """
+
+    plant: Plant
+    caught: bool
+    located: bool
+    named: bool
+    where: str
+    causes: list[Cause] = field(default_factory=list)
+    accepted: dict[str, bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The Flax side of a case, built once; and its torch twin, built anew under every plant."""
+
+    config: ModelConfig
+    inputs: Inputs
+    seed: int = 0
+
+    def params(self, usual: bool = False) -> dict[str, Any]:
+        shapes = parameters.parameter_shapes(self.config)
+        if usual:
+            return self._tree(usual_parameters(shapes, self.seed))
+        return self._tree(hostile_parameters(shapes, self.seed, self.config.embedding_scale))
+
+    def flax(self, params: dict, dtype: str, options: dict | None = None) -> FlaxSide:
+        cast = jax.tree.map(lambda x: jnp.asarray(x, dtype), params)
+        return FlaxSide(flax_transformer.build_model(self.config), cast, self.inputs, options)
+
+    def torch(self, params: dict, dtype: str, training: bool = False) -> TorchSide:
+        """The twin with the parameters copied; they cross in float64, or in float32."""
+        wide = torch.float64 if dtype == "float64" else torch.float32
+        model = torch_models.build_model(self.config).to(wide)
+        rounded = jax.tree.map(lambda x: np.asarray(jnp.asarray(x, dtype), _numpy(wide)), params)
+        bridge.to_torch(rounded, model)
+        return TorchSide(model.to(getattr(torch, dtype)).train(training), self.inputs)
+
+    def _tree(self, named: dict[str, np.ndarray]) -> dict[str, Any]:
+        model = flax_transformer.build_model(self.config)
+        arrays: dict[str, Any] = {name: jnp.asarray(x) for name, x in self.inputs.items()}
+        shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), **arrays))
+        return naming.from_named(named, shapes["params"])
+
+    def sizes(self) -> dict[str, float]:
+        """The numbers that a wrong constant is most often made of."""
+        c = self.config
+        return {
+            "head_dim": c.head_size,
+            "d_model": c.d_model,
+            "num_heads": c.num_heads,
+            "d_model / num_heads": c.d_model // c.num_heads,
+            "d_ff": c.d_ff,
+        }
+
+
+def _numpy(dtype: torch.dtype) -> type:
+    return np.float64 if dtype == torch.float64 else np.float32
+
+
+@cache
+def _pair(case: str) -> Pair:
+    return Pair(CASES[case].config, CASES[case].inputs)
+
+
+@cache
+def _reference(case: str, dtype: str) -> Reference:
+    pair = _pair(case)
+    return Reference(pair.flax(pair.params(), dtype))
+
+
+@cache
+def _training_runs(case: str) -> tuple[Run, Run]:
+    pair = _pair(case)
+
+    def run(seed: int) -> Run:
+        rngs = {"dropout": jax.random.key(seed)}
+        options = {"deterministic": False, "rngs": rngs}
+        return pair.flax(pair.params(), "float64", options).run()
+
+    return run(0), run(1)
+
+
+@cache
+def _fresh() -> dict[str, np.ndarray]:
+    config = CASES["decoder"].config
+    model = flax_transformer.build_model(config)
+    tree = flax_training.init_params(model, "xavier_uniform", jax.random.key(0), "float64")
+    return {name: np.asarray(value) for name, value in naming.to_named(tree).items()}
+
+
+@cache
+def _usual_logits(case: str) -> np.ndarray:
+    pair = _pair(case)
+    return pair.flax(pair.params(usual=True), "float32").run().passed["", "output"].arrays[0]
+
+
+def findings(case: str) -> Iterator[Finding]:
+    """All that is found about the twins on a case, as they are now."""
+    misfits = [*_shape_findings(_pair(case)), *_dtype_findings(case)]
+    yield from misfits or _all_findings(case)
+
+
+def _all_findings(case: str) -> Iterator[Finding]:
+    yield from _model_findings(case)
+    for dtype in NARROW:
+        yield from _narrow_findings(case, dtype)
+    yield from loss.compare()
+    yield from loss.compare("bfloat16", NARROW_LOSS_TOLERANCE)
+    yield from schedule.compare()
+    yield from optimizer.compare(CASES["decoder"].config, TRAIN)
+    if CASES[case].config.attn_dropout:
+        yield from _dropout_findings(case)
+    yield from _fresh_findings()
+
+
+def _model_findings(case: str) -> Iterator[Finding]:
+    pair, reference = _pair(case), _reference(case, "float64")
+    side = pair.torch(pair.params(), "float64")
+    yield from dropout.in_evaluation(side.run(), side.run())
+    found = examine(reference, side, pair.sizes())
+    for name, cause in found.parameters.items():
+        yield Finding(f"parameters.{name}", "other values", 1.0, [cause])
+    if found.error:
+        yield Finding("", found.error, np.inf)
+    for fault in found.local:
+        detail = " ".join(filter(None, [fault.point, fault.detail]))
+        yield Finding(fault.module, detail, fault.error, found.causes[fault.module])
+    if found.first and not found.local:
+        yield Finding(found.first.module, found.first.point, found.first.error)
+
+
+def _shape_findings(pair: Pair) -> Iterator[Finding]:
+    """Parameters of another shape: nothing can be copied, and nothing else compared."""
+    model = torch_models.build_model(pair.config)
+    theirs = {name: p.numpy(force=True) for name, p in model.named_parameters()}
+    for name, shape in parameters.parameter_shapes(pair.config).items():
+        if name in theirs and theirs[name].shape != shape:
+            cause = different_parameter(name, np.ones(shape), theirs[name], {})
+            yield Finding(f"parameters.{name}", "another shape", np.inf, [cause])
+
+
+def _dtype_findings(case: str) -> Iterator[Finding]:
+    """Parameters that do not take the dtype that the model is cast to."""
+    model = torch_models.build_model(_pair(case).config).to(torch.bfloat16)
+    theirs = {name: str(p.dtype).removeprefix("torch.") for name, p in model.named_parameters()}
+    yield from narrow.compare_dtypes(dict.fromkeys(theirs, "bfloat16"), theirs)
+
+
+def _narrow_findings(case: str, dtype: str) -> Iterator[Finding]:
+    pair, reference = _pair(case), _reference(case, dtype)
+    side = pair.torch(pair.params(), dtype)
+    local = side.run_with(reference.given)
+    yield from narrow.compare(reference.local, local, reference.parameters, dtype)
+
+
+def _dropout_findings(case: str) -> Iterator[Finding]:
+    pair = _pair(case)
+    training = pair.torch(pair.params(), "float64", training=True)
+    torch.manual_seed(0)
+    yield from dropout.compare(_training_runs(case), (training.run(), training.run()))
+
+
+def _fresh_findings() -> Iterator[Finding]:
+    config = CASES["decoder"].config
+    model = torch_models.build_model(config).double()
+    torch_training.init_params(model, "xavier_uniform", torch.Generator().manual_seed(0))
+    theirs = {name: p.numpy(force=True) for name, p in model.named_parameters()}
+    yield from initialization.compare(_fresh(), theirs)
+
+
+def score(plant: Plant) -> Score:
+    """Plant one bug and look for it with everything there is."""
+    clean = _usual_logits(plant.case)
+    with plant.install():
+        found = list(findings(plant.case))
+        logits = _torch_logits(plant.case)
+    passes = {rule: accepted(rule, clean, logits) for rule in RULES}
+    if not found:
+        return Score(plant, False, False, False, "nothing found", [], passes)
+    here = [f for f in found if f.at == plant.at]
+    causes = [cause for f in here for cause in f.causes]
+    causes = causes or [cause for f in found for cause in f.causes]
+    whole = plant.at.startswith("parameters.")
+    located = bool(here) and (whole or found[0].at == plant.at)
+    named = any(search(plant.cause, cause.text) for cause in causes)
+    where = str(here[0] if here else found[0])
+    return Score(plant, True, located, named, where, causes, passes)
+
+
+def _torch_logits(case: str) -> np.ndarray | None:
+    pair = _pair(case)
+    try:
+        run = pair.torch(pair.params(usual=True), "float32").run()
+    except ValueError:
+        return None
+    return run.passed["", "output"].arrays[0] if ("", "output") in run.passed else None
+
+
+def false_alarms(count: int, first_seed: int = 0) -> Iterator[tuple[int, list[str]]]:
+    """(seed, what is wrongly said) of each of `count` correct random pairs."""
+    for seed in range(first_seed, first_seed + count):
+        drawn = draw(seed)
+        pair = Pair(drawn.config, drawn.inputs, seed)
+        params = pair.params()
+        reference = Reference(pair.flax(params, "float64"))
+        found = examine(reference, pair.torch(params, "float64"), pair.sizes())
+        said = [*found.parameters, *map(str, found.local), *map(str, filter(None, [found.first]))]
+        yield seed, said + [str(c) for causes in found.causes.values() for c in causes]

@@ -1,0 +1,1 @@
+"""What is compared beside the model itself: loss, update, schedule, dropout, fresh parameters."""

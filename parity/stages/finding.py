@@ -1,0 +1,26 @@
+"""A stage of training that differs, and why."""
+
+from dataclasses import dataclass, field
+
+from parity.causes.evidence import Cause
+from parity.taps import shown
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One difference outside of the model's modules.
+
+    Args:
+        at: the stage, such as optimizer.clip, and where in it.
+        detail: what differs.
+        error: by how much.
+        causes: what explains it down to rounding; empty where nothing does.
+    """
+
+    at: str
+    detail: str
+    error: float
+    causes: list[Cause] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return f"{shown(self.at)}: {self.detail} (error {self.error:.1e})"

@@ -1,0 +1,55 @@
+"""The learning rates that the two sides use, update by update."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from parity.causes.evidence import Cause
+from parity.causes.update import different_rates
+from parity.localize import gap
+from parity.stages.finding import Finding
+from transformer_spec.schedules import (
+    Constant,
+    InverseSqrt,
+    Schedule,
+    WarmupConstant,
+    WarmupCosine,
+    learning_rate,
+)
+
+RATES: dict[str, Callable[..., float]] = {"flax": learning_rate, "torch": learning_rate}
+SCHEDULES = (
+    Constant(),
+    WarmupConstant(warmup_steps=5),
+    InverseSqrt(warmup_steps=5),
+    WarmupCosine(warmup_steps=5),
+)
+
+
+def compare(d_model: int = 13, total: int = 40, tolerance: float = 1e-12) -> list[Finding]:
+    """Where the learning-rate sequences of the two sides differ, for every schedule."""
+    for schedule in SCHEDULES:
+        sizes = {"peak": 0.3, "d_model": d_model, "total_steps": total}
+        counts = range(1, total + 3)
+        ours, theirs = (
+            np.array([RATES[side](schedule, n, **sizes) for n in counts])
+            for side in ("flax", "torch")
+        )
+        if gap(theirs, ours) > tolerance:
+            causes = _rate_causes(schedule, ours, theirs, sizes)
+            name = type(schedule).__name__
+            return [Finding("optimizer.schedule", f"rates of {name}", gap(theirs, ours), causes)]
+    return []
+
+
+def _rate_causes(schedule: Schedule, ours, theirs, sizes) -> list[Cause]:
+    rates = different_rates(ours, theirs, sizes | schedule.to_dict())
+    cosine = isinstance(schedule, WarmupCosine)
+    shorter = sizes["total_steps"] - schedule.warmup_steps if cosine else 0
+    if cosine:
+        short = sizes | {"total_steps": shorter}
+        known = [learning_rate(schedule, n, **short) for n in range(1, len(ours) + 1)]
+        if gap(np.array(known), theirs) <= 1e-12:
+            text = f"learning rate ends after {shorter} updates: the warmup is taken off the total"
+            return [Cause(text, "count the warmup within the total", 0.0)]
+    return list(rates)

@@ -1,0 +1,72 @@
+"""A comparison as text for a terminal: the verdict first."""
+
+from typing import TYPE_CHECKING
+
+from parity.taps import shown
+
+if TYPE_CHECKING:
+    from parity.pair import Result
+
+GROWTH = 6
+
+
+def text(result: "Result") -> str:
+    """Verdict, what was found, the largest errors, settings."""
+    return "\n".join([_verdict(result), *_faults(result), *_worst(result), "", _settings(result)])
+
+
+def _verdict(result: "Result") -> str:
+    kinds = {kind: sum(v.kind == kind for v in result.values) for kind in ("value", "gradient")}
+    parameters = sum(v.kind == "parameter gradient" for v in result.values)
+    counted = f"{kinds['value']} values, {kinds['gradient']} gradients, {parameters} of parameters"
+    if result.equal:
+        return f"EQUAL in {result.dtype}: {counted}"
+    return f"DIFFERENT in {result.dtype}, {result.reference} being the reference: {counted}"
+
+
+def _faults(result: "Result") -> list[str]:
+    found = result.examination
+    lines = []
+    for name, cause in found.parameters.items():
+        lines.append(f"\nparameter {name}: {cause.text}\n  fix: {cause.fix}")
+    if found.first:
+        lines.append(f"\nfirst fault, free-running: {found.first}")
+    for fault in found.local:
+        lines.append(f"\n{shown(fault.module)} by itself, {fault.stage}: {_size(fault)}")
+        lines += [f"  cause: {c}\n  fix:   {c.fix}" for c in found.causes[fault.module]]
+        if not found.causes[fault.module]:
+            lines.append("  cause: nothing known explains it")
+    return lines + _growth(result)
+
+
+def _size(fault) -> str:
+    return f"{fault.point}, {fault.detail or f'error {fault.error:.1e}'}"
+
+
+def _growth(result: "Result") -> list[str]:
+    """How the error grows from the first fault on."""
+    errors = [(name, e) for name, e in result.examination.growth if e > 1e-12]
+    if not errors:
+        return []
+    step = max(1, len(errors) // GROWTH)
+    chosen = errors[::step][:GROWTH] + ([errors[-1]] if len(errors) > GROWTH else [])
+    return ["\nerror from there on:", *[f"  {error:.1e}  {name}" for name, error in chosen]]
+
+
+def _worst(result: "Result") -> list[str]:
+    lines = ["", f"{'largest errors':<44}{'norm-wise':>10}{'max':>10}{'ulps':>10}"]
+    if result.dtype != "float64":
+        lines[1] += f"{'flax':>10}{'torch':>10}  (against float64)"
+    for kind in ("value", "gradient", "parameter gradient"):
+        values = [v for v in result.values if v.kind == kind]
+        if values:
+            worst = max(values, key=lambda v: v.error)
+            row = f"{f'{kind}: {worst.name}'[:43]:<44}{worst.error:>10.1e}{worst.max_error:>10.1e}"
+            row += f"{worst.ulps:>10.1e}"
+            ends = worst.truth_errors
+            lines.append(row + (f"{ends[0]:>10.1e}{ends[1]:>10.1e}" if ends else ""))
+    return lines
+
+
+def _settings(result: "Result") -> str:
+    return ", ".join(f"{name} {value}" for name, value in result.settings.items())
