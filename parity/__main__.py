@@ -1,4 +1,4 @@
-"""`python -m parity`: compare two models, check a preset, score the planted bugs, write a report."""
+"""`python -m parity`: compare two models, check a preset, score planted bugs, write a report."""
 
 import argparse
 import json
@@ -109,6 +109,7 @@ def _add_bugs(commands: Any) -> None:
     command = _command(commands, "bugs", _bugs, "plant every known bug and look for it")
     command.add_argument("ids", nargs="*", metavar="ID", help="these alone, such as ATT-01")
     command.add_argument("--list", action="store_true", help="show the list and stop")
+    command.add_argument("--markdown", action="store_true", help="print the list as a page")
     count = "also hold N correct random pairs against each other; default: 0"
     command.add_argument("--false-alarms", type=int, default=0, metavar="N", help=count)
 
@@ -184,6 +185,9 @@ def _shown(differences: dict[str, float]) -> str:
 def _bugs(options: argparse.Namespace) -> int:
     from parity import scoreboard
 
+    if options.markdown:
+        print(scoreboard.page(), end="")
+        return 0
     return scoreboard.run(options.ids, options.list, options.false_alarms, options.json)
 
 

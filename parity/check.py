@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +34,7 @@ def check(preset: str, dtype: str = "float64", gradients: bool = False, seed: in
     inputs = example_inputs(config, seed)
     flax_model = flax_transformer.build_model(config)
     named = hostile_parameters(parameters.parameter_shapes(config), seed, config.embedding_scale)
-    arrays = {name: jnp.asarray(x) for name, x in inputs.items()}
+    arrays: dict[str, Any] = {name: jnp.asarray(x) for name, x in inputs.items()}
     shapes = jax.eval_shape(lambda: flax_model.init(jax.random.key(0), **arrays))
     return compare(
         torch_reference.build_model(config).eval(),

@@ -22,7 +22,8 @@ from parity.causes import (
     relations,
 )
 from parity.causes.evidence import Cause, Computed, Evidence, Explain, gather
-from parity.localize import Fault, gap
+from parity.errors import gap
+from parity.localize import Fault
 from parity.taps import Run
 
 # What knows the concept comes first; relations between any two arrays are the last resort.

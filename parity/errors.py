@@ -55,30 +55,65 @@ def _refuse_vacuous(name: str, theirs: np.ndarray, norm: float, floor: float) ->
         raise VacuousError(f"{name}: norm {norm:.1e} is noise beside its scale of {floor:.1e}")
 
 
+def gap(ours: np.ndarray, theirs: np.ndarray, floor: float = 0.0) -> float:
+    """||a - b|| / max(||b||, floor); infinite for other shapes and for what is not finite."""
+    if ours.shape != theirs.shape:
+        return np.inf
+    a, b = ours.astype(np.float64), theirs.astype(np.float64)
+    if not (np.isfinite(a).all() and np.isfinite(b).all()):
+        return np.inf
+    distance = float(np.linalg.norm(a - b))
+    return distance and distance / max(float(np.linalg.norm(b)), floor, np.finfo(float).tiny)
+
+
 def differences(
     ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]
 ) -> list[Difference]:
     """The difference of every named value; the names must be the same on both sides."""
     if set(ours) != set(theirs):
         raise ValueError(f"only on one side: {sorted(set(ours) ^ set(theirs))}")
+    floors = gradient_floors({name: float(np.linalg.norm(v)) for name, v in theirs.items()})
     return [
-        difference(
-            name, ours[name], theirs[name], floor(name, theirs), name.endswith("k_proj.bias")
-        )
+        difference(name, ours[name], theirs[name], floors[name], name.endswith("k_proj.bias"))
         for name in theirs
     ]
 
 
-def floor(name: str, values: Mapping[str, np.ndarray]) -> float:
-    """The scale below which a value is rounding noise; 0 where its own norm is the scale.
+# What a gradient reaches through the scores alone.
+_QUERY_SIDE = ("q_proj", "k_proj", "q", "k", "scores")
+
+
+def gradient_floors(norms: Mapping[str, float]) -> dict[str, float]:
+    """The scale below which each gradient is rounding noise; 0 where its own norm is the scale.
 
     The gradient of a score is w (g - sum(w g)) for softmax weights w and their gradients g: a
     difference that cancels, wholly where one key has all the weight. What rounding leaves of it is
     small beside g, not beside the difference, and g's scale shows in the other gradients of the
-    layer. So a gradient of q_proj or k_proj is measured against the largest of its attention layer.
-    A key bias adds the same to all scores of a query: its gradient is zero in exact arithmetic.
+    layer. So a gradient that flows through the scores alone (that of q_proj and k_proj, and of the
+    query's side of cross-attention) is measured against the largest of its attention layer. A key
+    bias adds the same to all scores of a query: its gradient is zero in exact arithmetic.
     """
-    layer, _, leaf = name.rpartition(".q_proj." if ".q_proj." in name else ".k_proj.")
-    if not (layer and leaf):
-        return 0.0
-    return max(float(np.linalg.norm(v)) for n, v in values.items() if n.startswith(f"{layer}."))
+    layers = {name: attention_layer(name) for name in norms}
+    scales = {
+        layer: max((n for name, n in norms.items() if _within(name, layer)), default=0.0)
+        for layer in {layer for layer in layers.values() if layer is not None}
+    }
+    return {name: 0.0 if layer is None else scales[layer] for name, layer in layers.items()}
+
+
+def attention_layer(name: str) -> str | None:
+    """The attention layer through whose scores alone the gradient of `name` flows, if it does."""
+    parts = name.split("@")[0].split(" [")[0].split(".")
+    if "cross_norm" in parts:
+        return ".".join([*parts[: parts.index("cross_norm")], "cross_attn"])
+    if parts[-1] == "cross_attn" and not name.startswith("output of "):
+        return ".".join(parts).removeprefix("input of ")
+    at = next((i for i, part in enumerate(parts) if part.split(" ")[-1] in _QUERY_SIDE), None)
+    if at is None:
+        return None
+    return ".".join(parts[:at]).removeprefix("input of ").removeprefix("output of ")
+
+
+def _within(name: str, layer: str) -> bool:
+    name = name.removeprefix("input of ").removeprefix("output of ")
+    return name.startswith(f"{layer}." if layer else "")

@@ -163,7 +163,7 @@ class FlaxSide:
         return {self.rename(k): to_numpy(v) for k, v in naming.to_named(tree).items()}
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
 
 

@@ -51,7 +51,8 @@ def _module(place: str) -> ModuleType:
         if name in sys.modules:
             return sys.modules[name]
         spec = importlib.util.spec_from_file_location(name, path)
-        assert spec and spec.loader
+        if spec is None or spec.loader is None:
+            raise NotComparableError(f"{place}: no Python file")
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
         sys.path.insert(0, str(path.parent.resolve()))
@@ -59,7 +60,7 @@ def _module(place: str) -> ModuleType:
         return module
     except NotComparableError:
         raise
-    except BaseException as error:
+    except (Exception, SystemExit) as error:
         raise NotComparableError(f"{place} cannot be imported: {first_line(error)}") from error
 
 

@@ -13,10 +13,8 @@ from typing import Literal
 
 import numpy as np
 
+from parity.errors import gap, gradient_floors
 from parity.taps import Given, Key, Passed, Point, Run, shown
-
-# Gradients that softmax makes small beside the other gradients of their layer: see `errors.floor`.
-_CANCELLING = ("q_proj", "k_proj", "q", "k", "scores")
 
 
 @dataclass(frozen=True)
@@ -42,17 +40,6 @@ class Fault:
     def __str__(self) -> str:
         size = self.detail or f"error {self.error:.1e}"
         return f"{shown(self.module)}: {self.point} ({size})"
-
-
-def gap(ours: np.ndarray, theirs: np.ndarray, floor: float = 0.0) -> float:
-    """||a - b|| / max(||b||, floor); infinite for other shapes and for what is not finite."""
-    if ours.shape != theirs.shape:
-        return np.inf
-    a, b = ours.astype(np.float64), theirs.astype(np.float64)
-    if not (np.isfinite(a).all() and np.isfinite(b).all()):
-        return np.inf
-    distance = float(np.linalg.norm(a - b))
-    return distance and distance / max(float(np.linalg.norm(b)), floor, np.finfo(float).tiny)
 
 
 def locals_of(run: Run) -> Given:
@@ -132,18 +119,17 @@ def _largest(reference: Passed, candidate: Passed) -> float:
 def _backward(reference: Run, candidate: Run, tolerance: float, how) -> Iterator[Fault]:
     """Gradients that differ, each with the module whose code they flow through."""
     callers = reference.callers()
-    scales = layer_scales(reference)
+    floors = gradient_floors(gradient_norms(reference))
     for key, passed in reference.passed.items():
         if key not in candidate.passed:
             continue
-        blamed = _reader(passed.point, callers)
-        floor = gradient_floor(passed.point.name, scales)
-        pairs = zip(candidate.passed[key].grads, passed.grads, strict=False)
-        errors = [gap(a, b, floor) for a, b in pairs if a is not None and b is not None]
+        triples = zip(candidate.passed[key].grads, passed.grads, names_of(passed), strict=False)
+        errors = [gap(a, b, floors[n]) for a, b, n in triples if a is not None and b is not None]
         if errors and max(errors) > tolerance:
+            blamed = _reader(passed.point, callers)
             yield Fault(blamed, "backward", how, f"gradient by {passed.point}", max(errors))
     for name, grad in reference.param_grads.items():
-        error = gap(candidate.param_grads.get(name, grad), grad, gradient_floor(name, scales))
+        error = gap(candidate.param_grads.get(name, grad), grad, floors[name])
         if error > tolerance:
             module = name.rpartition(".")[0]
             yield Fault(module, "backward", how, f"gradient by {name}", error)
@@ -160,34 +146,24 @@ def _reader(point: Point, callers: dict[str, str]) -> str:
             return point.module
 
 
-def layer_scales(run: Run) -> dict[str, float]:
-    """The largest gradient norm inside every module that has cancelling ones."""
-    norms = [(name, _norm(g)) for name, g in run.param_grads.items()]
-    norms += [(p.point.name, _norm(g)) for p in run.passed.values() for g in p.grads]
-    layers = {_layer(name) for name, _ in norms} - {None}
-    return {
-        layer: max(n for name, n in norms if name.startswith(f"{layer}." if layer else ""))
-        for layer in layers
-        if layer is not None
-    }
+def gradient_norms(run: Run) -> dict[str, float]:
+    """The norm of every gradient of a run, by what it was taken by."""
+    norms = {name: _norm(grad) for name, grad in run.param_grads.items()}
+    for passed in run.passed.values():
+        for name, grad in zip(names_of(passed), passed.grads, strict=False):
+            norms[name] = _norm(grad)
+    return norms
+
+
+def names_of(passed: Passed) -> list[str]:
+    """A name for each array that passed."""
+    if len(passed.arrays) == 1:
+        return [str(passed.point)]
+    return [f"{passed.point} [{i}]" for i in range(len(passed.arrays))]
 
 
 def _norm(grad: np.ndarray | None) -> float:
     return 0.0 if grad is None else float(np.linalg.norm(grad.astype(np.float64)))
-
-
-def _layer(name: str) -> str | None:
-    """The attention layer of a name, where its gradient is one that cancels."""
-    name = name.split("@")[0].split(" [")[0].removeprefix("input of ").removeprefix("output of ")
-    parts = name.split(".")
-    found = next((i for i, part in enumerate(parts) if part in _CANCELLING), None)
-    return None if found is None else ".".join(parts[:found])
-
-
-def gradient_floor(name: str, scales: dict[str, float]) -> float:
-    """The scale that a gradient is measured against, where softmax may make it cancel."""
-    layer = _layer(name)
-    return 0.0 if layer is None else scales[layer]
 
 
 def _has_parameters(name: str, reference: Run, candidate: Run) -> bool:

@@ -13,10 +13,10 @@ import torch
 from torch import nn
 
 from parity import settings
-from parity.errors import FLOAT64_TOLERANCE
+from parity.errors import FLOAT64_TOLERANCE, gap, gradient_floors
 from parity.examine import Examination, Reference, examine
 from parity.flax_side import FlaxSide, first_line
-from parity.localize import gap, gradient_floor, layer_scales
+from parity.localize import gradient_norms, names_of
 from parity.precision import LIBRARY, Roundings, in_line
 from parity.precision import floor as precision_floor
 from parity.renames import renamer, require_matching
@@ -113,7 +113,7 @@ def compare(
     """Hold a Flax module against a torch module, whole.
 
     Both run in float64 on the same weights and inputs; every module's inputs and output, every
-    tap, and every gradient is compared norm-wise to 1e-12. Where they differ, the first fault, every
+    tap and every gradient is compared norm-wise to 1e-12. Where they differ, the first fault, every
     module whose own code differs, and the causes that explain the difference down to rounding.
 
     Args:
@@ -264,10 +264,10 @@ def _values(flax: Run, torch_run: Run, dtype: str, truth: Run | None = None) -> 
     """Every value and gradient that both sides have, in order of execution."""
     exact = _named(truth) if truth else {}
     theirs = _named(torch_run)
-    scales = layer_scales(flax)
+    floors = gradient_floors(gradient_norms(flax))
     for count, (key, ours) in enumerate(_named(flax).items()):
         if key in theirs and is_float(ours) and is_float(theirs[key]):
-            floor = gradient_floor(key[0], scales) if key[1] != "value" else 0.0
+            floor = floors[key[0]] if key[1] != "value" else 0.0
             yield _value(key, ours, theirs[key], dtype, floor, exact.get(key), count)
 
 
@@ -275,8 +275,7 @@ def _named(run: Run) -> dict[tuple[str, str], np.ndarray]:
     """(name, kind) -> array: what modules give back and what is tapped, and all gradients."""
     found = {}
     for passed in run.passed.values():
-        for i, array in enumerate(passed.arrays):
-            name = str(passed.point) if len(passed.arrays) == 1 else f"{passed.point} [{i}]"
+        for i, (name, array) in enumerate(zip(names_of(passed), passed.arrays, strict=True)):
             if passed.point.kind != "input":
                 found[name, "value"] = array
             if i < len(passed.grads) and passed.grads[i] is not None:

@@ -11,7 +11,7 @@ from torch import Tensor
 import flax_transformer.training as flax_training
 import torch_reference.training as torch_training
 from parity.causes.evidence import Cause, explains, off
-from parity.localize import gap
+from parity.errors import gap
 from parity.stages.finding import Finding
 from parity.taps import to_numpy
 

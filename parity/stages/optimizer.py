@@ -18,8 +18,8 @@ import torch
 import flax_transformer.training as flax_training
 import torch_reference.training as torch_training
 from parity.causes import update
+from parity.errors import gap
 from parity.flax_side import quick_options
-from parity.localize import gap
 from parity.stages.finding import Finding
 from torch_reference.models import build_model
 from transformer_spec.config import ModelConfig

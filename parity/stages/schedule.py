@@ -6,7 +6,7 @@ import numpy as np
 
 from parity.causes.evidence import Cause
 from parity.causes.update import different_rates
-from parity.localize import gap
+from parity.errors import gap
 from parity.stages.finding import Finding
 from transformer_spec.schedules import (
     Constant,
