@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import sys
 from typing import Any
 
@@ -31,10 +30,9 @@ is weight transposed, embedding and scale are weight) and by --rename.
 
 def main(argv: list[str] | None = None) -> int:
     options = _parser().parse_args(argv)
-    os.environ.setdefault("JAX_PLATFORMS", options.platform or "")
     from parity import settings
 
-    settings.make_comparable()
+    settings.make_comparable(options.platform)
     try:
         return options.run(options)
     except (settings.NotComparableError, ConfigError) as error:
@@ -49,9 +47,8 @@ def _parser() -> Parser:
     parser = Parser(
         prog="parity", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--platform", metavar="cpu|gpu|tpu", help="where jax runs; default: what is there"
-    )
+    where = "where jax runs; default: what is there"
+    parser.add_argument("--platform", choices=["cpu", "gpu", "tpu"], help=where)
     commands = parser.add_subparsers(required=True, metavar="compare|check|bugs|report")
     _add_compare(commands)
     _add_check(commands)

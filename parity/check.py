@@ -2,18 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 import flax_transformer
 import torch_reference
 from parity.lockstep import Trainer
 from parity.pair import Result, compare
-from parity.weights import hostile_parameters
-from transformer_spec import naming, parameters, presets
+from parity.twin_pair import TwinPair
+from transformer_spec import presets
 from transformer_spec.command_line import without_dropout
 from transformer_spec.config import ModelConfig
 from transformer_spec.schedules import learning_rate
@@ -31,32 +28,17 @@ def check(preset: str, dtype: str = "float64", gradients: bool = False, seed: in
         ConfigError: there is no such preset.
     """
     config = without_dropout(presets.get(preset).model)
-    inputs = example_inputs(config, seed)
-    flax_model = flax_transformer.build_model(config)
-    named = hostile_parameters(parameters.parameter_shapes(config), seed, config.embedding_scale)
-    arrays: dict[str, Any] = {name: jnp.asarray(x) for name, x in inputs.items()}
-    shapes = jax.eval_shape(lambda: flax_model.init(jax.random.key(0), **arrays))
+    pair = TwinPair(config, example_inputs(config, seed), seed)
     return compare(
         torch_reference.build_model(config).eval(),
-        flax_model,
-        {"params": naming.from_named(named, shapes["params"])},
-        inputs,
+        flax_transformer.build_model(config),
+        {"params": pair.params(kink=dtype == "float64")},
+        pair.inputs,
         dtype=dtype,
         gradients=gradients,
         reference="flax",
-        sizes=sizes_of(config),
+        sizes=pair.sizes(),
     )
-
-
-def sizes_of(config: ModelConfig) -> dict[str, float]:
-    """The numbers that a wrong constant is most often made of."""
-    return {
-        "head_dim": config.head_size,
-        "d_model": config.d_model,
-        "num_heads": config.num_heads,
-        "d_model / num_heads": config.d_model // config.num_heads,
-        "d_ff": config.d_ff,
-    }
 
 
 def example_inputs(config: ModelConfig, seed: int) -> dict[str, np.ndarray]:

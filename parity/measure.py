@@ -12,10 +12,11 @@ from typing import Any
 from parity import report, scoreboard, settings
 from parity.check import check
 from parity.errors import FLOAT64_TOLERANCE
-from parity.pair import Result, Value
+from parity.pair import Result
 from parity.plants import PLANTS
 from parity.precision import DTYPES, floor, model
 from parity.settings import NotComparableError
+from parity.values import Value
 from transformer_spec import parameters
 from transformer_spec.presets import PRESETS
 

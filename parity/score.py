@@ -9,10 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from re import search
-from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import torch
 
@@ -20,28 +18,23 @@ import flax_transformer
 import flax_transformer.training as flax_training
 import torch_reference.models as torch_models
 import torch_reference.training as torch_training
-from parity import bridge
 from parity.causes.evidence import Cause
 from parity.causes.parameters import different_parameter
 from parity.draws import draw
 from parity.examine import Reference, examine
-from parity.flax_side import FlaxSide
 from parity.plants import CASES, Plant
 from parity.rules import RULES, accepted
 from parity.stages import dropout, initialization, loss, narrow, optimizer, schedule
 from parity.stages.finding import Finding
 from parity.taps import Run
-from parity.torch_side import TorchSide
-from parity.weights import hostile_parameters, usual_parameters
+from parity.twin_pair import TwinPair
 from transformer_spec import naming, parameters
-from transformer_spec.config import ModelConfig
 from transformer_spec.presets import PRESETS
 
 TRAIN = PRESETS["char-gpt"].train
 NARROW = ("bfloat16", "float16")
 # A loss in float32 from bfloat16 logits: a few units of float32's own rounding.
 NARROW_LOSS_TOLERANCE = 1e-6
-Inputs = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -63,57 +56,9 @@ class Score:
     accepted: dict[str, bool] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Pair:
-    """The Flax side of a case, built once; and its torch twin, built anew under every plant."""
-
-    config: ModelConfig
-    inputs: Inputs
-    seed: int = 0
-
-    def params(self, usual: bool = False) -> dict[str, Any]:
-        shapes = parameters.parameter_shapes(self.config)
-        if usual:
-            return self._tree(usual_parameters(shapes, self.seed))
-        return self._tree(hostile_parameters(shapes, self.seed, self.config.embedding_scale))
-
-    def flax(self, params: dict, dtype: str, options: dict | None = None) -> FlaxSide:
-        cast = jax.tree.map(lambda x: jnp.asarray(x, dtype), params)
-        return FlaxSide(flax_transformer.build_model(self.config), cast, self.inputs, options)
-
-    def torch(self, params: dict, dtype: str, training: bool = False) -> TorchSide:
-        """The twin with the parameters copied; they cross in float64, or in float32."""
-        wide = torch.float64 if dtype == "float64" else torch.float32
-        model = torch_models.build_model(self.config).to(wide)
-        rounded = jax.tree.map(lambda x: np.asarray(jnp.asarray(x, dtype), _numpy(wide)), params)
-        bridge.to_torch(rounded, model)
-        return TorchSide(model.to(getattr(torch, dtype)).train(training), self.inputs)
-
-    def _tree(self, named: dict[str, np.ndarray]) -> dict[str, Any]:
-        model = flax_transformer.build_model(self.config)
-        arrays: dict[str, Any] = {name: jnp.asarray(x) for name, x in self.inputs.items()}
-        shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), **arrays))
-        return naming.from_named(named, shapes["params"])
-
-    def sizes(self) -> dict[str, float]:
-        """The numbers that a wrong constant is most often made of."""
-        c = self.config
-        return {
-            "head_dim": c.head_size,
-            "d_model": c.d_model,
-            "num_heads": c.num_heads,
-            "d_model / num_heads": c.d_model // c.num_heads,
-            "d_ff": c.d_ff,
-        }
-
-
-def _numpy(dtype: torch.dtype) -> type:
-    return np.float64 if dtype == torch.float64 else np.float32
-
-
 @cache
-def _pair(case: str) -> Pair:
-    return Pair(CASES[case].config, CASES[case].inputs)
+def _pair(case: str) -> TwinPair:
+    return TwinPair(CASES[case].config, CASES[case].inputs)
 
 
 @cache
@@ -145,7 +90,7 @@ def _fresh() -> dict[str, np.ndarray]:
 @cache
 def _usual_logits(case: str) -> np.ndarray:
     pair = _pair(case)
-    return pair.flax(pair.params(usual=True), "float32").run().passed["", "output"].arrays[0]
+    return pair.flax(pair.usual_params(), "float32").run().passed["", "output"].arrays[0]
 
 
 def findings(case: str) -> Iterator[Finding]:
@@ -183,7 +128,7 @@ def _model_findings(case: str) -> Iterator[Finding]:
         yield Finding(found.first.module, found.first.point, found.first.error)
 
 
-def _shape_findings(pair: Pair) -> Iterator[Finding]:
+def _shape_findings(pair: TwinPair) -> Iterator[Finding]:
     """Parameters of another shape: nothing can be copied, and nothing else compared."""
     model = torch_models.build_model(pair.config)
     theirs = {name: p.numpy(force=True) for name, p in model.named_parameters()}
@@ -244,7 +189,7 @@ def score(plant: Plant) -> Score:
 def _torch_logits(case: str) -> np.ndarray | None:
     pair = _pair(case)
     try:
-        run = pair.torch(pair.params(usual=True), "float32").run()
+        run = pair.torch(pair.usual_params(), "float32").run()
     except ValueError:
         return None
     return run.passed["", "output"].arrays[0] if ("", "output") in run.passed else None
@@ -254,7 +199,7 @@ def false_alarms(count: int, first_seed: int = 0) -> Iterator[tuple[int, list[st
     """(seed, what is wrongly said) of each of `count` correct random pairs."""
     for seed in range(first_seed, first_seed + count):
         drawn = draw(seed)
-        pair = Pair(drawn.config, drawn.inputs, seed)
+        pair = TwinPair(drawn.config, drawn.inputs, seed)
         params = pair.params()
         reference = Reference(pair.flax(params, "float64"))
         found = examine(reference, pair.torch(params, "float64"), pair.sizes())

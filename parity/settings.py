@@ -31,8 +31,14 @@ def describe() -> dict[str, str]:
     }
 
 
-def make_comparable() -> None:
-    """float64 in jax, the highest matmul precision on both sides, TF32 off."""
+def make_comparable(platform: str | None = None) -> None:
+    """float64 in jax, the highest matmul precision on both sides, TF32 off.
+
+    Args:
+        platform: cpu, gpu or tpu; None leaves jax what it finds.
+    """
+    if platform:
+        jax.config.update("jax_platforms", "cuda" if platform == "gpu" else platform)
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_default_matmul_precision", "highest")
     torch.set_float32_matmul_precision("highest")

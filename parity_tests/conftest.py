@@ -17,6 +17,8 @@ def pytest_collection_modifyitems(config, items):
 
 def pytest_configure(config):
     device = config.getoption("--device")
+    # Each of pytest's processes has its own jax; none may take a GPU's memory whole.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     if device == "cpu":
         os.environ["JAX_PLATFORMS"] = "cpu"
     import jax
@@ -35,6 +37,20 @@ def pytest_configure(config):
         raise pytest.UsageError(f"--device {device}: jax finds only {platform}")
     if device == "gpu" and not torch.cuda.is_available():
         raise pytest.UsageError("--device gpu: torch finds no CUDA device")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node, error):
+    """What a process measured joins the table."""
+    table = node.config.stash[LEDGER]
+    for component, kinds in getattr(node, "workeroutput", {}).get("ledger", {}).items():
+        for kind, value in kinds.items():
+            table[component][kind] = max(table[component].get(kind, 0.0), value)
+
+
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["ledger"] = dict(session.config.stash[LEDGER])
 
 
 def pytest_report_header(config):

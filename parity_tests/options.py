@@ -23,4 +23,11 @@ def pytest_addoption(parser):
         metavar="S",
         help="which random architectures are drawn (default: 0)",
     )
+    group.addoption(
+        "--false-alarms",
+        type=int,
+        default=4,
+        metavar="N",
+        help="how many correct random pairs are searched for faults (default: 4)",
+    )
     group.addoption("--slow", action="store_true", help="run the tests marked slow too")

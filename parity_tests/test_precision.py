@@ -1,6 +1,5 @@
 """float32, bfloat16 and float16 against the float64 truth: in line with theory, or refused."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from unittest.mock import patch
 
@@ -25,13 +24,14 @@ import torch_reference.losses as torch_losses
 import torch_reference.norms as torch_norms
 from parity import precision
 from parity.precision import DTYPES, STEP, Component, Roundings, Row, unit_roundoff
+from parity.weights import off_the_kink
 from parity_tests.hostile import hostile_config, normal, ragged_mask, random_mask, tokens
 from parity_tests.test_feed_forward import ACTIVATIONS
 from parity_tests.test_models import B as ROWS
 from parity_tests.test_models import S as SOURCE
 from parity_tests.test_models import model_inputs, small
 from parity_tests.test_norms import NAMES
-from parity_tests.twins import Arrays, Pair
+from parity_tests.twins import Pair
 from transformer_spec.config import (
     FeedForward,
     GatedFeedForward,
@@ -45,19 +45,6 @@ from transformer_spec.presets import PRESETS
 B, T, S, D, V = 2, 5, 7, 13, 23
 # So many keys that a sum over them, accumulated in 8 or 11 bits, shows.
 MANY = 256
-
-
-def off_the_kink(config: ModelConfig) -> Callable[[Arrays], Arrays]:
-    """Biases that keep ReLU's inputs, of about unit spread, six standard deviations off 0."""
-    relu = config.ffn.activation == "relu" and config.ffn_bias
-    gated = isinstance(config.ffn, GatedFeedForward)
-    leaf = "gate_proj.bias" if gated else "up_proj.bias"
-
-    def adjust(named: Arrays) -> Arrays:
-        moved = [name for name in named if relu and name.endswith(leaf)]
-        return named | {name: named[name] + np.copysign(6, named[name]) for name in moved}
-
-    return adjust
 
 
 def norm(name: str, width: int = D, shift: float = 0.0) -> Component:
@@ -87,7 +74,7 @@ def feed_forward(slot: FeedForward | GatedFeedForward) -> Component:
 
     def build(dtype: str) -> Pair:
         twins = flax_ffn.make_ffn(config), torch_ffn.make_ffn(config)
-        adjust = off_the_kink(config)
+        adjust = partial(off_the_kink, config)
         return Pair(*twins, {"x": normal(B, T, D)}, dtype=dtype, adjust=adjust)
 
     return Component(build, precision.feed_forward(config), B * T)
@@ -149,7 +136,7 @@ def loss() -> Component:
 def preset(config: ModelConfig) -> Component:
     def build(dtype: str) -> Pair:
         twins = flax_transformer.build_model(config), torch_reference.build_model(config)
-        adjust = off_the_kink(config)
+        adjust = partial(off_the_kink, config)
         return Pair(*twins, model_inputs(config), dtype=dtype, adjust=adjust)
 
     return Component(build, precision.model(config, SOURCE), ROWS * SOURCE)
