@@ -99,15 +99,25 @@ def _padding(rng: np.random.Generator, batch: int, length: int) -> np.ndarray:
 
 
 def _scores_matter(inputs: dict[str, np.ndarray]) -> bool:
-    """Whether some query of the masked self-attention weighs two different tokens.
+    """Whether in every stack some query weighs two different tokens.
 
     Where none does, softmax has nothing to weigh, and q and k have no gradient to compare.
     """
-    ids = inputs["target" if "target" in inputs else "tokens"]
+    stacks = {"tokens": "token_mask", "source": "source_mask", "target": "target_mask"}
+    return all(
+        _weighs_two(inputs[name], inputs.get(mask), inputs.get("mask"))
+        for name, mask in stacks.items()
+        if name in inputs
+    )
+
+
+def _weighs_two(ids: np.ndarray, padding: np.ndarray | None, mask: np.ndarray | None) -> bool:
+    """Asked of causal queries, which see no more than any others."""
     batch, length = ids.shape
-    seen = np.tri(length, dtype=bool)[None, None] & inputs.get("mask", True)
-    padding = inputs.get("target_mask", inputs.get("token_mask", np.ones_like(ids, bool)))
-    seen = np.broadcast_to(seen & padding[:, None, None], (batch, seen.shape[1], length, length))
+    seen = np.tri(length, dtype=bool)[None, None] & (True if mask is None else mask)
+    if padding is not None:
+        seen = seen & padding[:, None, None]
+    seen = np.broadcast_to(seen, (batch, seen.shape[1], length, length))
     return any(
         len(np.unique(ids[row][keys])) > 1
         for row in range(batch)

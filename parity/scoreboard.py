@@ -136,4 +136,4 @@ def page() -> str:
 
 
 def _links(sources: Sequence[str]) -> str:
-    return " ".join(f"[{i}]({source})" for i, source in enumerate(sources, 1))
+    return " ".join(f"[{i}]({source})" for i, source in enumerate(sources, 1)) or "none found"

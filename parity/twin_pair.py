@@ -38,9 +38,12 @@ class TwinPair:
         """As initialized."""
         return self._tree(usual_parameters(parameters.parameter_shapes(self.config), self.seed))
 
-    def flax(self, params: dict, dtype: str, options: dict | None = None) -> FlaxSide:
+    def flax(
+        self, params: dict, dtype: str, options: dict | None = None, gradients: bool = True
+    ) -> FlaxSide:
         cast = jax.tree.map(lambda x: jnp.asarray(x, dtype), params)
-        return FlaxSide(flax_transformer.build_model(self.config), cast, self.inputs, options)
+        model = flax_transformer.build_model(self.config)
+        return FlaxSide(model, cast, self.inputs, options, gradients=gradients)
 
     def torch(self, params: dict, dtype: str, training: bool = False) -> TorchSide:
         """The twin with the parameters copied; they cross in float64, or in float32."""

@@ -26,8 +26,8 @@ def pytest_addoption(parser):
     group.addoption(
         "--false-alarms",
         type=int,
-        default=4,
+        default=2,
         metavar="N",
-        help="how many correct random pairs are searched for faults (default: 4)",
+        help="how many correct random pairs are searched for faults (default: 2)",
     )
     group.addoption("--slow", action="store_true", help="run the tests marked slow too")

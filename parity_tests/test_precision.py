@@ -1,6 +1,7 @@
 """float32, bfloat16 and float16 against the float64 truth: in line with theory, or refused."""
 
 from dataclasses import replace
+from functools import partial
 from unittest.mock import patch
 
 import flax.linen as nn
