@@ -5,16 +5,17 @@ import json
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from parity import report, scoreboard, settings
+from parity import precision, report, scoreboard, settings
 from parity.check import check
+from parity.components import COMPONENTS
 from parity.errors import FLOAT64_TOLERANCE
 from parity.pair import Result
 from parity.plants import PLANTS
-from parity.precision import DTYPES, floor, model
 from parity.settings import NotComparableError
 from parity.values import Value
 from transformer_spec import parameters
@@ -24,7 +25,7 @@ from transformer_spec.presets import PRESETS
 LARGEST = 20_000_000
 TAPS = ("q", "k", "v", "scores", "weights", "context")
 COLUMNS = (*TAPS, "attn", "cross_attn", "ffn", "block")
-COMPONENTS = {
+KINDS = {
     "embed": "token embedding",
     "pos_embed": "positions",
     "attn": "attention",
@@ -56,9 +57,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def measured(false_alarms: int, with_bugs: bool = True) -> Row:
-    """Every preset up to LARGEST, in every dtype, and the planted bugs, as `report` wants it."""
+    """Presets up to LARGEST, every component in every dtype, the planted bugs, for `report`."""
     start = time.monotonic()
-    found: Row = {"title": "Parity report", "components": [], "precision": [], "heat": []}
+    found: Row = {"title": "Parity report", "components": [], "heat": []}
     comparisons: list[bool] = []
     for name in _presets():
         _tell(f"{name}: float64")
@@ -66,11 +67,9 @@ def measured(false_alarms: int, with_bugs: bool = True) -> Row:
         comparisons.append(result.equal)
         found["components"] += _components(name, result)
         found["heat"].append(_heat(name, result))
-        for dtype in DTYPES:
-            _tell(f"{name}: {dtype}")
-            result = check(name, dtype, gradients=True)
-            found["precision"].append(_precision(name, dtype, result))
-            comparisons.append(found["precision"][-1]["equal"])
+    _tell(f"{len(COMPONENTS)} components in {', '.join(precision.DTYPES)}")
+    found["precision"] = list(_precision())
+    comparisons += [row["equal"] for row in found["precision"]]
     if with_bugs:
         _tell(f"{len(PLANTS)} planted bugs, {false_alarms} correct pairs")
         found["bugs"] = scoreboard.summary(PLANTS, false_alarms, _tell)
@@ -125,24 +124,23 @@ def _bounded(errors: dict[str, float]) -> bool:
 def _component(value: Value) -> str:
     name = value.name.removeprefix("output of ").removeprefix("input of ").split(" ")[0]
     parts = name.split("@")[0].split(".")
-    known = [COMPONENTS[part] for part in parts if part in COMPONENTS]
+    known = [KINDS[part] for part in parts if part in KINDS]
     return known[-1] if known else "blocks, stacks, the model"
 
 
-def _precision(preset: str, dtype: str, result: Result) -> Row:
-    """Each framework's worst error against float64, beside the floor of the whole model."""
-    config = PRESETS[preset].model
-    forward = model(config, min(config.max_seq_len, 11))
-    row: Row = {"component": preset, "dtype": dtype, "equal": result.equal}
-    for column, kinds, chain in (
-        ("output", ("value",), forward),
-        ("gradient", ("gradient", "parameter gradient"), forward * 3),
-    ):
-        ends = [v.truth_errors for v in result.values if v.kind in kinds and v.truth_errors]
-        row[f"flax_{column}"] = max(end[0] for end in ends)
-        row[f"torch_{column}"] = max(end[1] for end in ends)
-        row[f"floor_{column}"] = floor(dtype, chain)
-    return row
+def _precision() -> Iterator[Row]:
+    """Each framework's worst error against float64, of every component in every dtype."""
+    for name, component in COMPONENTS.items():
+        for dtype in precision.DTYPES:
+            rows = precision.measure(component, dtype)
+            row: Row = {"component": name, "dtype": dtype, "equal": all(r.in_line for r in rows)}
+            outputs = [r for r in rows if r.name.startswith("output.")]
+            gradients = [r for r in rows if not r.name.startswith("output.")]
+            for column, group in (("output", outputs), ("gradient", gradients)):
+                row[f"flax_{column}"] = max(r.flax for r in group)
+                row[f"torch_{column}"] = max(r.torch for r in group)
+                row[f"floor_{column}"] = max(r.floor for r in group)
+            yield row
 
 
 def _heat(preset: str, result: Result) -> Row:

@@ -10,6 +10,13 @@ from parity.score import Score, false_alarms, score
 from parity.settings import NotComparableError
 
 Progress = Callable[[str], None]
+PAGE = """\
+# Porting bugs
+
+Real mistakes, with the public reports of each. The first table is planted into the torch twin by
+`python -m parity bugs`, one at a time; it has to be caught, located and named. The second waits
+for features that the project does not have yet. `python -m parity bugs --markdown` prints this page.
+"""
 
 
 def chosen(ids: Sequence[str]) -> list[Plant]:
@@ -108,12 +115,6 @@ def _listed(plants: Sequence[Plant]) -> list[str]:
 
 def page() -> str:
     """The list as a page of Markdown."""
-    head = (
-        "# Porting bugs\n\nReal mistakes, each with a public source. The first table is planted "
-        "into the torch twin by\n`python -m parity bugs`, one at a time; it has to be caught, "
-        "located and named. The second waits\nfor features that the project does not have yet. "
-        "This page is written by\n`python -m parity bugs --markdown`.\n"
-    )
     rows = [
         f"| {p.id} | {p.name} | {p.component} | {p.how} | {_links(p.sources)} |" for p in PLANTS
     ]
@@ -123,7 +124,7 @@ def page() -> str:
     ]
     return "\n".join(
         [
-            head,
+            PAGE,
             f"## Planted: {len(PLANTS)}\n",
             "| id | mistake | component | what the twin does | reported |\n|---|---|---|---|---|",
             *rows,

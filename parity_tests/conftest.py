@@ -59,7 +59,7 @@ def pytest_report_header(config):
     import optax
     import torch
 
-    from parity_tests.twins import torch_device
+    from parity.twins import torch_device
 
     return [
         f"jax {jax.__version__}, flax {flax.__version__}, optax {optax.__version__}, "

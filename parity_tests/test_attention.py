@@ -10,8 +10,8 @@ import torch
 
 import flax_transformer.attention as flax_attention
 import torch_reference.attention as torch_attention
-from parity_tests.hostile import hostile_config, normal, random_mask
-from parity_tests.twins import Pair, function_differences
+from parity.hostile import hostile_config, normal, random_mask
+from parity.twins import Pair, function_differences
 
 B, T, S, H, D = 2, 5, 7, 3, 13
 

@@ -7,9 +7,9 @@ import pytest
 
 import flax_transformer
 import torch_reference
-from parity_tests.hostile import hostile_config, tokens
+from parity.hostile import hostile_config, tokens
+from parity.twins import tensors
 from parity_tests.test_models import model_pair
-from parity_tests.twins import tensors
 
 OK = tokens(23, 2, 5)
 LONG = tokens(23, 2, 14)

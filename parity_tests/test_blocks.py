@@ -6,8 +6,8 @@ import pytest
 
 import flax_transformer.blocks as flax_blocks
 import torch_reference.blocks as torch_blocks
-from parity_tests.hostile import hostile_config, normal, random_mask
-from parity_tests.twins import Pair
+from parity.hostile import hostile_config, normal, random_mask
+from parity.twins import Pair
 from transformer_spec.config import LayerNorm, PostNorm, PreNorm, RMSNorm, StdLayerNorm
 
 B, T, S, D = 2, 5, 7, 13

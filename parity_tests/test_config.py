@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from parity_tests.hostile import hostile_config
+from parity.hostile import hostile_config
 from transformer_spec import fields
 from transformer_spec.config import ModelConfig
 from transformer_spec.experiment import TrainConfig

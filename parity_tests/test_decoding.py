@@ -7,9 +7,9 @@ import torch
 
 import flax_transformer.decoding as flax_decoding
 import torch_reference.decoding as torch_decoding
-from parity_tests.hostile import hostile_config, ragged_mask, tokens
+from parity.hostile import hostile_config, ragged_mask, tokens
+from parity.twins import tensors
 from parity_tests.test_models import model_pair
-from parity_tests.twins import tensors
 
 BOTH = [(flax_decoding, jnp.asarray), (torch_decoding, torch.tensor)]
 

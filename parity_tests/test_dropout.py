@@ -11,7 +11,7 @@ import torch
 from flax_transformer.dropout import Dropout as FlaxDropout
 from flax_transformer.dropout import survivors, threefry
 from flax_transformer.models import build_model
-from parity_tests.hostile import hostile_config, tokens
+from parity.hostile import hostile_config, tokens
 from torch_reference import build_model as build_torch
 from torch_reference.dropout import Dropout as TorchDropout
 

@@ -5,8 +5,8 @@ import pytest
 
 import flax_transformer.embeddings as flax_embeddings
 import torch_reference.embeddings as torch_embeddings
-from parity_tests.hostile import hostile_config, normal, tokens
-from parity_tests.twins import Pair
+from parity.hostile import hostile_config, normal, tokens
+from parity.twins import Pair
 
 
 @pytest.mark.parametrize("scaled", [False, True])

@@ -9,8 +9,8 @@ import torch
 
 import flax_transformer.feed_forward as flax_ffn
 import torch_reference.feed_forward as torch_ffn
-from parity_tests.hostile import hostile_config, normal
-from parity_tests.twins import Pair
+from parity.hostile import hostile_config, normal
+from parity.twins import Pair
 from transformer_spec import config as spec
 
 ACTIVATIONS = ["relu", "gelu", "gelu_tanh", "silu", "sigmoid"]

@@ -10,8 +10,8 @@ import torch
 
 import flax_transformer.losses as flax_losses
 import torch_reference.losses as torch_losses
-from parity_tests.hostile import normal, ragged_mask, tokens
-from parity_tests.twins import function_differences, torch_device
+from parity.hostile import normal, ragged_mask, tokens
+from parity.twins import function_differences, torch_device
 
 B, T, V = 3, 5, 7
 BOTH = ((flax_losses, jnp.asarray), (torch_losses, torch.tensor))

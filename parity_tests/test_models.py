@@ -11,9 +11,11 @@ import torch
 import flax_transformer
 import torch_reference
 from parity import bridge
+from parity.components import TARGET as T
+from parity.components import model_inputs, small_presets
 from parity.errors import difference, differences
-from parity_tests.hostile import hostile_config, ragged_mask, random_mask, tokens
-from parity_tests.twins import Pair, quick, tensors
+from parity.hostile import hostile_config, tokens
+from parity.twins import Pair, quick, tensors
 from transformer_spec.config import (
     GatedFeedForward,
     ModelConfig,
@@ -25,24 +27,12 @@ from transformer_spec.config import (
 )
 from transformer_spec.presets import PRESETS
 
-B, T, S = 3, 5, 7
 INVARIANT = [
     "decoder",
     "encoder, post-norm",
     "encoder-decoder, own embeddings",
     "encoder-decoder, shared, tied, post-norm",
 ]
-
-
-def small(config: ModelConfig) -> ModelConfig:
-    """The architecture of a preset in sizes a test can afford; what it is made of stays."""
-    sizes = {"vocab_size": 23, "max_seq_len": 13, "d_model": 24, "d_ff": 29}
-    depth = {"num_layers": 1}
-    if config.num_decoder_layers is not None:
-        depth["num_decoder_layers"] = 2
-    scale = None if config.attention_scale is None else 24**-0.5
-    heads = {"num_heads": 4, "num_kv_heads": config.num_kv_heads and 2}
-    return replace(config, **sizes, **depth, **heads, attention_scale=scale)
 
 
 CONFIGS = {
@@ -74,18 +64,7 @@ CONFIGS = {
     "encoder-decoder, tied to the decoder's own": hostile_config(
         arch="encoder_decoder", num_decoder_layers=2, tie_embeddings=True
     ),
-} | {f"preset {name}": small(preset.model) for name, preset in PRESETS.items()}
-
-
-def model_inputs(config: ModelConfig, masks: bool = True) -> dict:
-    size = min(config.vocab_size, 23)
-    if config.arch == "encoder_decoder":
-        given = {"source": tokens(size, B, S), "target": tokens(size, B, T)}
-        extra = {"source_mask": ragged_mask(B, S), "target_mask": ragged_mask(B, T)}
-    else:
-        given = {"tokens": tokens(size, B, T)}
-        extra = {"token_mask": ragged_mask(B, T), "mask": random_mask(B, config.num_heads, T, T)}
-    return given | (extra if masks else {})
+} | {f"preset {name}": config for name, config in small_presets().items()}
 
 
 def model_pair(config: ModelConfig, inputs: dict, dtype: str = "float64", seed: int = 0) -> Pair:

@@ -8,8 +8,8 @@ import torch
 
 import flax_transformer.norms as flax_norms
 import torch_reference.norms as torch_norms
-from parity_tests.hostile import normal
-from parity_tests.twins import Pair, torch_device
+from parity.hostile import normal
+from parity.twins import Pair, torch_device
 
 NAMES = ["LayerNorm", "RMSNorm", "StdLayerNorm"]
 

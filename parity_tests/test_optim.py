@@ -14,7 +14,7 @@ import torch_reference
 import torch_reference.optim as torch_optim
 from flax_transformer.models import build_model
 from flax_transformer.training import parameter_template
-from parity_tests.hostile import hostile_config
+from parity.hostile import hostile_config
 from transformer_spec import naming
 from transformer_spec.presets import PRESETS
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from parity.errors import difference
-from parity_tests.hostile import hostile_config, normal, ragged_mask, random_mask, tokens
+from parity.hostile import hostile_config, normal, ragged_mask, random_mask, tokens
 from torch_reference.blocks import Block
 from torch_reference.models import build_model
 from transformer_spec.config import FeedForward, LayerNorm, PostNorm, PreNorm

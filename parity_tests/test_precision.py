@@ -1,173 +1,20 @@
 """float32, bfloat16 and float16 against the float64 truth: in line with theory, or refused."""
 
 from dataclasses import replace
-from functools import partial
 from unittest.mock import patch
 
-import flax.linen as nn
 import numpy as np
 import pytest
 import torch
 
-import flax_transformer
-import flax_transformer.attention as flax_attention
-import flax_transformer.blocks as flax_blocks
-import flax_transformer.embeddings as flax_embeddings
-import flax_transformer.feed_forward as flax_ffn
-import flax_transformer.losses as flax_losses
-import flax_transformer.norms as flax_norms
-import torch_reference
 import torch_reference.attention as torch_attention
-import torch_reference.blocks as torch_blocks
-import torch_reference.embeddings as torch_embeddings
-import torch_reference.feed_forward as torch_ffn
-import torch_reference.losses as torch_losses
 import torch_reference.norms as torch_norms
 from parity import precision
+from parity.components import COMPONENTS, NORMS, S, attention, norm
 from parity.precision import DTYPES, STEP, Component, Roundings, Row, unit_roundoff
-from parity.weights import off_the_kink
-from parity_tests.hostile import hostile_config, normal, ragged_mask, random_mask, tokens
-from parity_tests.test_feed_forward import ACTIVATIONS
-from parity_tests.test_models import B as ROWS
-from parity_tests.test_models import S as SOURCE
-from parity_tests.test_models import model_inputs, small
-from parity_tests.test_norms import NAMES
-from parity_tests.twins import Pair
-from transformer_spec.config import (
-    FeedForward,
-    GatedFeedForward,
-    ModelConfig,
-    NoPosition,
-    PostNorm,
-    PreNorm,
-)
-from transformer_spec.presets import PRESETS
 
-B, T, S, D, V = 2, 5, 7, 13, 23
 # So many keys that a sum over them, accumulated in 8 or 11 bits, shows.
 MANY = 256
-
-
-def norm(name: str, width: int = D, shift: float = 0.0) -> Component:
-    def build(dtype: str) -> Pair:
-        modules = (getattr(module, name)(width, 1e-5) for module in (flax_norms, torch_norms))
-        return Pair(*modules, {"x": normal(B, T, width) + shift}, dtype=dtype)
-
-    return Component(build, precision.norm(width), B * T)
-
-
-def attention(keys: int | None = None, **changes) -> Component:
-    """The last query of the first row may attend to nothing; `keys` of a memory, or self."""
-    config = hostile_config(**changes)
-    inputs = {"x": normal(B, T, D), "mask": random_mask(B, 1, T, keys or T)}
-    if keys:
-        inputs["memory"] = normal(B, keys, D)
-
-    def build(dtype: str) -> Pair:
-        twins = flax_attention.Attention(config), torch_attention.Attention(config)
-        return Pair(*twins, inputs, dtype=dtype)
-
-    return Component(build, precision.attention(config, keys or T), B * max(T, keys or 0))
-
-
-def feed_forward(slot: FeedForward | GatedFeedForward) -> Component:
-    config = hostile_config(ffn=slot)
-
-    def build(dtype: str) -> Pair:
-        twins = flax_ffn.make_ffn(config), torch_ffn.make_ffn(config)
-        adjust = partial(off_the_kink, config)
-        return Pair(*twins, {"x": normal(B, T, D)}, dtype=dtype, adjust=adjust)
-
-    return Component(build, precision.feed_forward(config), B * T)
-
-
-def block(cross: bool, residual: PreNorm | PostNorm) -> Component:
-    config = hostile_config(arch="encoder_decoder", num_decoder_layers=2, residual=residual)
-    inputs = {"x": normal(B, T, D), "mask": random_mask(B, 1, T, T)}
-    if cross:
-        inputs |= {"memory": normal(B, S, D), "memory_mask": random_mask(B, 6, T, S)}
-
-    def build(dtype: str) -> Pair:
-        twins = flax_blocks.Block(config, cross), torch_blocks.Block(config, cross)
-        return Pair(*twins, inputs, dtype=dtype)
-
-    return Component(build, precision.block(config, cross, S), B * S)
-
-
-def embedding(scaled: bool) -> Component:
-    config = hostile_config(scale_embeddings=scaled, position=NoPosition())
-
-    def build(dtype: str) -> Pair:
-        twins = flax_embeddings.Embed(config), torch_embeddings.Embed(config)
-        return Pair(*twins, {"tokens": tokens(V, B, T)}, dtype=dtype)
-
-    return Component(build, precision.embedding(config), B * T)
-
-
-def tied_head() -> Component:
-    config = hostile_config(tie_embeddings=True)
-
-    def build(dtype: str) -> Pair:
-        twins = flax_embeddings.Embed(config), torch_embeddings.Embed(config)
-        return Pair(*twins, {"hidden": normal(B, T, D)}, method="attend", dtype=dtype)
-
-    return Component(build, precision.dense(D), B * T)
-
-
-class FlaxLoss(nn.Module):
-    def __call__(self, logits, labels, label_mask):
-        return flax_losses.cross_entropy(logits, labels, label_mask, 0.1)
-
-
-class TorchLoss(torch.nn.Module):
-    def forward(self, logits, labels, label_mask):
-        return torch_losses.cross_entropy(logits, labels, label_mask, 0.1)
-
-
-def loss() -> Component:
-    inputs = {"labels": tokens(S, B, T), "label_mask": ragged_mask(B, T)}
-
-    def build(dtype: str) -> Pair:
-        logits = {"logits": 3 * normal(B, T, S)}
-        return Pair(FlaxLoss(), TorchLoss(), logits | inputs, dtype=dtype)
-
-    return Component(build, precision.loss(S, B * T), B * T)
-
-
-def preset(config: ModelConfig) -> Component:
-    def build(dtype: str) -> Pair:
-        twins = flax_transformer.build_model(config), torch_reference.build_model(config)
-        adjust = partial(off_the_kink, config)
-        return Pair(*twins, model_inputs(config), dtype=dtype, adjust=adjust)
-
-    return Component(build, precision.model(config, SOURCE), ROWS * SOURCE)
-
-
-COMPONENTS = (
-    {name: norm(name) for name in NAMES}
-    | {
-        "attention": attention(num_kv_heads=None),
-        "attention, cross": attention(S, num_kv_heads=None),
-        "attention, grouped": attention(num_kv_heads=3),
-        "attention, one key head, cross": attention(S, num_kv_heads=1),
-    }
-    | {f"feed-forward, {a}": feed_forward(FeedForward(activation=a)) for a in ACTIVATIONS}
-    | {
-        f"feed-forward, gated {a}": feed_forward(GatedFeedForward(activation=a))
-        for a in ACTIVATIONS
-    }
-    | {
-        "block, pre-norm": block(False, PreNorm()),
-        "block, post-norm": block(False, PostNorm()),
-        "block, pre-norm, cross": block(True, PreNorm()),
-        "block, post-norm, cross": block(True, PostNorm()),
-        "embedding": embedding(False),
-        "embedding, scaled": embedding(True),
-        "tied head": tied_head(),
-        "loss": loss(),
-    }
-    | {f"preset {name}": preset(small(preset_.model)) for name, preset_ in PRESETS.items()}
-)
 
 
 def out_of_line(component: Component, dtype: str) -> list[Row]:
@@ -196,7 +43,7 @@ def rounds_once(component: Component, dtype: str) -> bool:
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NORMS)
 def test_norms_round_once(name, dtype):
     assert rounds_once(norm(name, 256), dtype)
 

@@ -1,7 +1,7 @@
 """Run a Flax function and its torch twin on the same numbers: outputs and all gradients."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -70,7 +70,7 @@ def run_flax(
 
 
 def run_torch(
-    call: Callable, parameters: dict[str, torch.Tensor], inputs: dict, dtype: str = "float64"
+    call: Callable, parameters: Mapping[str, torch.Tensor], inputs: dict, dtype: str = "float64"
 ) -> Arrays:
     """The same of `call(**inputs)`, a torch module or function."""
     tensors = {
@@ -121,7 +121,9 @@ class Pair:
         self.flax, self.torch, self.method = flax_module, torch_module, method
         self.dtype = dtype
         self.inputs = {k: v.astype(dtype) if is_float(v) else v for k, v in inputs.items()}
-        arrays = {k: jnp.asarray(v) if isinstance(v, np.ndarray) else v for k, v in inputs.items()}
+        arrays: dict[str, Any] = {
+            k: jnp.asarray(v) if isinstance(v, np.ndarray) else v for k, v in inputs.items()
+        }
         variables = jax.eval_shape(
             lambda: flax_module.init(jax.random.key(0), **arrays, method=method)
         )
