@@ -5,14 +5,14 @@ import json
 import sys
 from typing import Any
 
-from transformer_spec.command_line import Parser
+from transformer_spec.command_line import Parser, check_backend
 from transformer_spec.fields import ConfigError
 
 DESCRIPTION = """\
 Where a Flax model departs from its PyTorch twin, by how much, and why.
 
   python -m parity compare mine.py:build_torch mine.py:build_flax --inputs 2x7x16
-  python -m parity compare mine.py:build_torch mine.py:build_flax --inputs ids=2x7:int<50 \\
+  python -m parity compare mine.py:build_torch mine.py:build_flax --inputs ids=2x7:50 \\
       --rename Dense_0=fc1 --rename LayerNorm_0=norm
   python -m parity check char-gpt --grads --steps 20
   python -m parity bugs                          every planted bug: caught, located, named
@@ -30,17 +30,28 @@ is weight transposed, embedding and scale are weight) and by --rename.
 
 def main(argv: list[str] | None = None) -> int:
     options = _parser().parse_args(argv)
+    try:
+        check_backend("both")
+        return _run(options)
+    except ConfigError as error:
+        return _could_not(error)
+    except KeyboardInterrupt:
+        return _could_not("stopped")
+
+
+def _run(options: argparse.Namespace) -> int:
     from parity import settings
 
     settings.make_comparable(options.platform)
     try:
         return options.run(options)
-    except (settings.NotComparableError, ConfigError) as error:
-        print(f"parity: could not compare: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("parity: stopped", file=sys.stderr)
-        return 2
+    except settings.NotComparableError as error:
+        return _could_not(error)
+
+
+def _could_not(reason: Exception | str) -> int:
+    print(f"parity: could not compare: {reason}", file=sys.stderr)
+    return 2
 
 
 def _parser() -> Parser:
@@ -73,7 +84,7 @@ def _add_compare(commands: Any) -> None:
     command = _command(commands, "compare", _compare, "compare any torch and Flax module", COMPARE)
     command.add_argument("torch", metavar="FILE.py:FUNCTION", help="returns the torch module")
     command.add_argument("flax", metavar="FILE.py:FUNCTION", help="returns the Flax module")
-    what = "2x5x12 (normal), 2x7:int<50 (ids), NAME=..., file.npz, file.py:function"
+    what = "2x5x12 (normal), 2x7:50 (ids below 50), NAME=..., file.npz, file.py:function"
     command.add_argument("--inputs", nargs="+", required=True, metavar="SPEC", help=what)
     renaming = "Flax name to torch name, where the rule is not enough; as often as needed"
     command.add_argument(

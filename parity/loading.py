@@ -14,7 +14,7 @@ import numpy as np
 from parity.flax_side import first_line
 from parity.settings import NotComparableError
 
-_SPEC = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<shape>\d+(?:x\d+)*)(?::int<(?P<limit>\d+))?")
+_SPEC = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<shape>\d+(?:x\d+)*)(?::(?P<limit>\d+))?")
 
 
 def call(target: str) -> Any:
@@ -65,7 +65,7 @@ def _module(place: str) -> ModuleType:
 
 
 def inputs(specs: Sequence[str]) -> dict[str, np.ndarray] | list[np.ndarray]:
-    """Arrays from an .npz file, from file.py:function, or drawn: `2x5x12`, `ids=2x7:int<50`.
+    """Arrays from an .npz file, from file.py:function, or drawn: `2x5x12`, `ids=2x7:50`.
 
     Raises:
         NotComparableError: a specification cannot be read.
@@ -94,7 +94,7 @@ def _archive(path: str) -> dict[str, np.ndarray]:
 def _drawn(spec: str, seed: int) -> tuple[str | None, np.ndarray]:
     match = _SPEC.fullmatch(spec)
     if not match:
-        expected = "2x5x12 (normal), 2x7:int<50 (ids), NAME=..., file.npz or file.py:function"
+        expected = "2x5x12 (normal), 2x7:50 (ids below 50), NAME=..., file.npz or file.py:function"
         raise NotComparableError(f"--inputs {spec}: expected {expected}")
     shape = tuple(int(n) for n in match["shape"].split("x"))
     rng = np.random.default_rng([seed, 43])

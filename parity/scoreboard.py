@@ -15,7 +15,7 @@ PAGE = """\
 
 Real mistakes, with the public reports of each. The first table is planted into the torch twin by
 `python -m parity bugs`, one at a time; it has to be caught, located and named. The second waits
-for features that the project does not have yet. `python -m parity bugs --markdown` prints this page.
+for features that the project does not have yet. This page: `python -m parity bugs --markdown`.
 """
 
 

@@ -15,6 +15,7 @@ import parity
 from parity import loading
 from parity.__main__ import main
 from parity.renames import renamer
+from parity_tests.processes import run
 
 PAIR = """
 import flax.linen as nn
@@ -235,6 +236,18 @@ def test_loaded_weights_are_compared_as_they_are(float64):
     assert crossed.equal
 
 
+@pytest.mark.parametrize("framework", ["jax", "torch"])
+def test_a_framework_that_is_not_installed_is_named_with_its_install_line(framework):
+    program = (
+        f"import sys; sys.modules[{framework!r}] = None; "
+        "from parity.__main__ import main; sys.exit(main(['check', 'sort']))"
+    )
+    done = run("-c", program)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert f"{framework} is not installed; run: pip install" in done.stderr
+
+
 def test_the_longest_renaming_decides():
     rename = renamer({"Dense_0": "fc", "block": "body", "block.Dense_1.kernel": "body.w"})
     assert rename("Dense.0.weight") == "fc.weight"
@@ -246,11 +259,11 @@ def test_the_longest_renaming_decides():
 def test_inputs_are_read_from_every_form(tmp_path):
     np.savez(tmp_path / "x.npz", ids=np.arange(3))
     assert list(loading.inputs([str(tmp_path / "x.npz")])) == ["ids"]
-    ids, x = loading.inputs(["2x7:int<5", "3x4"])
+    ids, x = loading.inputs(["2x7:5", "3x4"])
     assert ids.shape == (2, 7)
     assert ids.max() < 5
     assert x.dtype == np.float64
-    assert set(loading.inputs(["a=2", "b=3x1:int<9"])) == {"a", "b"}
+    assert set(loading.inputs(["a=2", "b=3x1:9"])) == {"a", "b"}
 
 
 def test_check_compares_a_preset_and_its_updates(float64, capsys):
