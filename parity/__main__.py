@@ -135,6 +135,7 @@ def _compare(options: argparse.Namespace) -> int:
     from parity import loading
     from parity.pair import compare
 
+    _show_settings(options)
     built = loading.call(options.flax)
     module, variables = built if isinstance(built, tuple) else (built, None)
     result = compare(
@@ -158,6 +159,7 @@ def _check(options: argparse.Namespace) -> int:
 
     if options.steps < 0:
         raise NotComparableError(f"--steps: {options.steps} is not usable; 0 or above")
+    _show_settings(options)
     result = check(options.preset, options.dtype, options.grads, options.seed)
     found = result.to_dict()
     equal = result.equal
@@ -180,6 +182,13 @@ def _check(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(found, indent=1))
     return 0 if equal else 1
+
+
+def _show_settings(options: argparse.Namespace) -> None:
+    from parity import settings, terminal
+
+    if not options.json:
+        print(terminal.heading(settings.describe()) + "\n", flush=True)
 
 
 def _show_step(update: int, differences: dict[str, float]) -> None:

@@ -9,7 +9,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from parity.taps import Given, Key, Passed, Point, Run, Walk, probe_weights, through, to_numpy
+from parity.taps import (
+    Given,
+    Key,
+    Passed,
+    Point,
+    Run,
+    Walk,
+    dtype_name,
+    probe_weights,
+    through,
+    to_numpy,
+)
 from parity.taps import touch_call as touch_arguments
 from transformer_spec import naming, taps
 
@@ -131,6 +142,7 @@ class FlaxSide:
             point.key: Passed(
                 point,
                 [to_numpy(a) for a in arrays],
+                [dtype_name(a) for a in arrays],
                 [_gradient(g) for g in grads.get(point.key, [])],
             )
             for point, arrays in zip(points, seen, strict=True)

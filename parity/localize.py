@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from parity.errors import gap, gradient_floors
-from parity.taps import Given, Key, Passed, Point, Run, shown
+from parity.taps import Given, Passed, Point, Run, shown
 
 
 @dataclass(frozen=True)
@@ -171,11 +171,3 @@ def _has_parameters(name: str, reference: Run, candidate: Run) -> bool:
     prefix = f"{name.split('@')[0]}."
     sides = (reference.param_grads, candidate.param_grads)
     return all(any(n.startswith(prefix) for n in side) for side in sides)
-
-
-def pairs_at(key: Key, reference: Run, candidate: Run) -> list[tuple[np.ndarray, np.ndarray]]:
-    """(reference, candidate) of each array that passed a point."""
-    if key not in reference.passed or key not in candidate.passed:
-        return []
-    ours, theirs = reference.passed[key].arrays, candidate.passed[key].arrays
-    return list(zip(ours, theirs, strict=False))

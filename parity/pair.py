@@ -1,7 +1,7 @@
 """Compare any PyTorch module with any Flax module: values, gradients, where they part, and why."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import flax.linen as flax_nn
@@ -29,7 +29,6 @@ class Result:
     values: list[Value]
     examination: Examination
     reference: str
-    notes: list[str] = field(default_factory=list)
 
     @property
     def equal(self) -> bool:
@@ -49,7 +48,6 @@ class Result:
             "dtype": self.dtype,
             "reference": self.reference,
             "settings": self.settings,
-            "notes": self.notes,
             "values": [asdict(value) for value in self.values],
             "parameters": {name: str(cause) for name, cause in found.parameters.items()},
             "first_fault": found.first and asdict(found.first),

@@ -28,6 +28,7 @@ def describe() -> dict[str, str]:
         "x64": "on" if jax.config.jax_enable_x64 else "off",  # pyright: ignore
         "matmul precision": f"jax {matmul}, torch {torch.get_float32_matmul_precision()}",
         "TF32": "on" if torch.backends.cuda.matmul.allow_tf32 else "off",
+        "dropout": "off (torch in evaluation, flax without a dropout key)",
     }
 
 

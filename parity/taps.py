@@ -45,10 +45,14 @@ class Point:
 
 @dataclass
 class Passed:
-    """What passed at a point: arrays, and the gradient of the probe by each (None: no float)."""
+    """What passed at a point: arrays, their own dtypes, and the gradient of the probe by each.
+
+    NumPy has no bfloat16: such an array is held in float32. A gradient is None where none is taken.
+    """
 
     point: Point
     arrays: Arrays
+    dtypes: list[str]
     grads: list[np.ndarray | None] = field(default_factory=list)
 
 
@@ -163,6 +167,10 @@ def to_numpy(array: Any) -> np.ndarray:
         return (array.float() if array.dtype == torch.bfloat16 else array).numpy(force=True)
     array = np.asarray(array)
     return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+
+
+def dtype_name(array: Any) -> str:
+    return str(array.dtype).removeprefix("torch.")
 
 
 def is_float(array: np.ndarray) -> bool:

@@ -1,18 +1,26 @@
 """A comparison as text for a terminal: the verdict first."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from parity.localize import Fault
 from parity.taps import shown
 
 if TYPE_CHECKING:
     from parity.pair import Result
 
 GROWTH = 6
+SHOWN = 8
 
 
 def text(result: "Result") -> str:
-    """Verdict, what was found, the largest errors, settings."""
-    return "\n".join([_verdict(result), *_faults(result), *_worst(result), "", _settings(result)])
+    """Verdict, what was found, the largest errors."""
+    return "\n".join([_verdict(result), *_faults(result), *_out_of_line(result), *_worst(result)])
+
+
+def heading(settings: Mapping[str, str]) -> str:
+    """What the numbers depend on, for the line before them."""
+    return ", ".join(f"{name} {value}" for name, value in settings.items())
 
 
 def _verdict(result: "Result") -> str:
@@ -39,7 +47,21 @@ def _faults(result: "Result") -> list[str]:
     return lines + _growth(result)
 
 
-def _size(fault) -> str:
+def _out_of_line(result: "Result") -> list[str]:
+    """Values that differ in a lower precision alone."""
+    bad = [v for v in result.values if v.verdict in ("different", "not finite")]
+    if result.dtype == "float64" or not bad or result.examination.local:
+        return []
+    lines = [
+        f"  {v.kind} {v.name}: {v.verdict}, flax {v.truth_errors[0]:.1e}, "
+        f"torch {v.truth_errors[1]:.1e} against float64"
+        for v in bad[:SHOWN]
+        if v.truth_errors
+    ]
+    return [f"\nequal in float64; out of line in {result.dtype}, {len(bad)} values:", *lines]
+
+
+def _size(fault: Fault) -> str:
     return f"{fault.point}, {fault.detail or f'error {fault.error:.1e}'}"
 
 
@@ -66,7 +88,3 @@ def _worst(result: "Result") -> list[str]:
             ends = worst.truth_errors
             lines.append(row + (f"{ends[0]:>10.1e}{ends[1]:>10.1e}" if ends else ""))
     return lines
-
-
-def _settings(result: "Result") -> str:
-    return ", ".join(f"{name} {value}" for name, value in result.settings.items())

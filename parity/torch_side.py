@@ -9,7 +9,17 @@ import torch
 from torch import Tensor, nn
 
 from parity.bridge import tensor_of
-from parity.taps import Given, Passed, Point, Run, Walk, probe_weights, through, to_numpy
+from parity.taps import (
+    Given,
+    Passed,
+    Point,
+    Run,
+    Walk,
+    dtype_name,
+    probe_weights,
+    through,
+    to_numpy,
+)
 from parity.taps import touch_call as touch_arguments
 from transformer_spec import taps
 
@@ -93,13 +103,12 @@ class TorchSide:
                 self._gradients(probe(seen), onward) if self.gradients else ({}, {})
             )
         except Exception as error:
-            passed = {p.key: Passed(p, [to_numpy(a) for a in arrays]) for p, arrays in seen.items()}
+            passed = {p.key: _passed(p, arrays) for p, arrays in seen.items()}
             line = str(error).strip().splitlines()
             where = walk.stack[-1] if walk.stack else ""
             return Run(passed, {}, (f"{type(error).__name__}: {line[0] if line else ''}", where))
         passed = {
-            point.key: Passed(point, [to_numpy(a) for a in arrays], grads.get(point, []))
-            for point, arrays in seen.items()
+            point.key: _passed(point, arrays, grads.get(point)) for point, arrays in seen.items()
         }
         return Run(passed, param_grads)
 
@@ -152,6 +161,11 @@ class TorchSide:
         finally:
             for handle in handles:
                 handle.remove()
+
+
+def _passed(point: Point, arrays: list[Tensor], grads: list | None = None) -> Passed:
+    values, dtypes = [to_numpy(a) for a in arrays], [dtype_name(a) for a in arrays]
+    return Passed(point, values, dtypes, grads or [])
 
 
 def _own(tensor: Tensor) -> Tensor:

@@ -41,13 +41,24 @@ def values(flax: Run, torch_run: Run, dtype: str, truth: Run | None = None) -> I
     """Every value and gradient that both sides have, in order of execution."""
     exact = _named(truth) if truth else {}
     ours, theirs = _named(flax), _named(torch_run)
+    held = _dtypes(flax), _dtypes(torch_run)
     norms = gradient_floors(gradient_norms(flax))
     chain = _chain(ours)
     for key, value in ours.items():
         if key in theirs and is_float(value) and is_float(theirs[key]):
             scale = norms[key[0]] if key[1] != "value" else 0.0
             allowed = precision_floor(dtype, chain[key])
-            yield _value(key, value, theirs[key], dtype, scale, exact.get(key), allowed)
+            dtypes = held[0].get(key[0], dtype), held[1].get(key[0], dtype)
+            yield _value(key, (value, theirs[key]), dtypes, scale, exact.get(key), allowed)
+
+
+def _dtypes(run: Run) -> dict[str, str]:
+    """The dtype of every value under its name; a gradient has that of its value."""
+    return {
+        name: dtype
+        for passed in run.passed.values()
+        for name, dtype in zip(names_of(passed), passed.dtypes, strict=True)
+    }
 
 
 def _chain(values: dict[Key, np.ndarray]) -> dict[Key, Roundings]:
@@ -82,7 +93,8 @@ def _named(run: Run) -> dict[Key, np.ndarray]:
     return found | {(n, "parameter gradient"): g for n, g in run.param_grads.items()}
 
 
-def _value(key, flax, torch_value, dtype: str, floor: float, exact, allowed: float) -> Value:
+def _value(key, pair, dtypes: tuple[str, str], floor: float, exact, allowed: float) -> Value:
+    flax, torch_value = pair
     same = flax.shape == torch_value.shape
     error = gap(torch_value, flax, floor)
     ends = (gap(flax, exact, floor), gap(torch_value, exact, floor)) if exact is not None else None
@@ -92,10 +104,10 @@ def _value(key, flax, torch_value, dtype: str, floor: float, exact, allowed: flo
         name=key[0],
         kind=key[1],
         shapes=(flax.shape, torch_value.shape),
-        dtypes=(dtype, dtype),
+        dtypes=dtypes,
         error=error,
         max_error=float(apart.max(initial=0.0)),
-        ulps=float((apart / _spacing(largest, dtype)).max(initial=0.0)),
+        ulps=float((apart / _spacing(largest, dtypes[0])).max(initial=0.0)),
         verdict=_verdict(flax, torch_value, error, ends, allowed),
         truth_errors=ends,
     )
