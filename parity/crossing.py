@@ -81,7 +81,7 @@ class Models:
         params = jax.tree.map(
             lambda x: jnp.asarray(x, at).astype(dtype), dict(self.variables["params"])
         )
-        state = {k: v for k, v in self.variables.items() if k != "params"}
+        state = {k: _typed(v, dtype) for k, v in self.variables.items() if k != "params"}
         module = copy.deepcopy(self.torch).to(getattr(torch, at)).to(getattr(torch, dtype))
         arrays = _cast(inputs, at, dtype)
         variables = {"params": params, **state}
@@ -100,6 +100,13 @@ class Models:
         """Widths that the parameters show: a wrong scale is most often made of one of them."""
         widths = {n for p in self.torch.parameters() for n in p.shape if n > 1}
         return {f"{n}": float(n) for n in sorted(widths)}
+
+
+def _typed(tree: Any, dtype: str) -> Any:
+    """Running statistics and the like in the dtype of the run."""
+    return jax.tree.map(
+        lambda x: jnp.asarray(x, dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x, tree
+    )
 
 
 def _wrapped(variables: Mapping[str, Any]) -> dict[str, Any]:

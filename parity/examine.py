@@ -94,7 +94,7 @@ def examine(
     found = Examination(parameters=parameter_faults(reference.parameters, candidate.parameters()))
     free = candidate.run()
     found.free = reference.free, free
-    found.error = _error(reference.free, free)
+    found.error = _error(reference, candidate, free)
     if found.error:
         return found
     found.first = localize.first_fault(reference.free, free, tolerance)
@@ -126,9 +126,10 @@ def parameter_faults(
     return found
 
 
-def _error(reference: Run, candidate: Run) -> str | None:
-    """What stopped a run before any value could be compared."""
-    for side, run in (("reference", reference), ("candidate", candidate)):
-        if run.error and not run.passed:
-            return f"the {side} does not run: {run.error[0]}"
+def _error(reference: Reference, candidate: Side, free: Run) -> str | None:
+    """What kept a side from running: the reference at all, the candidate before any value."""
+    if reference.free.error:
+        return f"{reference.side.framework} does not run: {reference.free.error[0]}"
+    if free.error and not free.passed:
+        return f"{candidate.framework} does not run: {free.error[0]}"
     return None

@@ -14,7 +14,7 @@ from parity.errors import FLOAT64_TOLERANCE
 from parity.examine import Examination, Reference, examine
 from parity.renames import renamer
 from parity.settings import NotComparableError
-from parity.taps import Run
+from parity.taps import Run, is_float
 from parity.values import Value, values
 
 DTYPES = ("float64", "float32", "bfloat16", "float16")
@@ -99,6 +99,7 @@ def compare(
     """
     if dtype not in DTYPES:
         raise NotComparableError(f"dtype: {dtype!r} is not usable; one of {', '.join(DTYPES)}")
+    _require_modules(torch_module, flax_module)
     settings.require_comparable(dtype, torch_module)
     models = Models(torch_module, flax_module, renamer(renames or {}), torch_options, flax_options)
     arrays = as_arrays(inputs)
@@ -119,9 +120,21 @@ def compare(
     return Result(dtype, settings.describe(), compared, found, reference)
 
 
+def _require_modules(torch_module: Any, flax_module: Any) -> None:
+    for side, kind, given in (
+        ("torch", nn.Module, torch_module),
+        ("flax", flax_nn.Module, flax_module),
+    ):
+        if not isinstance(given, kind):
+            found = type(given).__name__
+            raise NotComparableError(f"{side}: a {side} module is needed, this is {found}")
+
+
 def _require_signal(run: Run) -> None:
     """Refuse outputs that say nothing: a constant equals a constant whatever is wrong."""
     outputs = run.passed["", "output"].arrays
+    if not any(is_float(out) for out in outputs):
+        raise NotComparableError("the output holds no floating-point values to compare")
     if all(out.size > 1 and np.ptp(out) == 0 for out in outputs):
         raise NotComparableError(
             "inputs: the output is constant, so nothing is compared; give other inputs or weights"

@@ -81,6 +81,7 @@ def test_twins_agree(float64, ledger, name, masks):
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("full size")  # one at a time: memory
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_agree_at_full_size(float64, ledger, name):
     """The largest holds 214M float64 parameters, and their gradients, in both twins."""

@@ -101,6 +101,18 @@ def dense():
     return nn.Sequential([nn.Dropout(0.5, deterministic=True), nn.Dense(WIDTH)])
 
 
+def number():
+    return 3
+
+
+def table():
+    return torch.nn.Embedding(7, 4)
+
+
+def flax_table():
+    return nn.Embed(7, 4)
+
+
 def fails():
     raise RuntimeError("no checkpoint here")
 """
@@ -154,6 +166,18 @@ MISTAKES = {
     "a function that fails": (
         "compare {mine}:build_torch {mine}:fails --inputs 2x3",
         "fails: RuntimeError: no checkpoint here",
+    ),
+    "no module": (
+        "compare {mine}:number {mine}:right --inputs 2x3",
+        "torch: a torch module is needed, this is int",
+    ),
+    "modules the wrong way round": (
+        "compare {mine}:right {mine}:build_torch --inputs 2x3",
+        "torch: a torch module is needed, this is FlaxBlock",
+    ),
+    "ids outside the table": (
+        "compare {mine}:table {mine}:flax_table --inputs 2x30:99",
+        "torch does not run: IndexError: index out of range",
     ),
     "no inputs": (
         "compare {mine}:build_torch {mine}:right --inputs two",

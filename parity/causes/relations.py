@@ -78,6 +78,8 @@ def combined(evidence: Evidence, value: Computed) -> Iterator[Cause]:
     if ours and theirs and ours != theirs:
         residual = off(_total(theirs, value), value.candidate)
         wrong, right = _sum_text(theirs, evidence), _sum_text(ours, evidence)
+        if wrong == right:
+            return
         yield Cause(f"is {wrong}, where the reference is {right}", f"use {right}", residual)
 
 
