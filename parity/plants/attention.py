@@ -93,7 +93,7 @@ PLANTS = (
         how="Scores are multiplied by d_model**-0.5 where head_dim**-0.5 is meant.",
         case="decoder",
         at="decoder.layers.0.attn",
-        cause="scale",
+        cause=r"score scale \S+ = d_model\*\*-0.5, where the reference has \S+ = head_dim\*\*-0.5",
         install=partial(_scaled_by, lambda c: c.d_model**-0.5),
     ),
     Plant(
@@ -104,7 +104,7 @@ PLANTS = (
         how="Scores are divided by head_dim**-0.5, which makes them larger by a factor head_dim.",
         case="decoder",
         at="decoder.layers.0.attn",
-        cause="scale",
+        cause=r"score scale \S+ = head_dim\*\*0.5, where the reference has \S+ = head_dim\*\*-0.5",
         install=_attends(_divided_by_reciprocal),
     ),
     Plant(
@@ -118,7 +118,7 @@ PLANTS = (
         how="The config asks for plain scores; a helper multiplies them by head_dim**-0.5 anyway.",
         case="post",
         at="decoder.layers.0.attn",
-        cause="scale",
+        cause=r"score scale \S+ = head_dim\*\*-0.5, where the reference has 1$",
         install=partial(_scaled_by, lambda c: c.score_scale * c.head_size**-0.5),
     ),
     Plant(
@@ -132,7 +132,7 @@ PLANTS = (
         how="The context [B, N, T, H] is reshaped to [B, T, N H] with no transpose before it.",
         case="decoder",
         at="decoder.layers.0.attn",
-        cause="axes .* are swapped before the reshape",
+        cause="axes . and . of context are swapped before the reshape",
         install=_attends(_merged_without_transpose),
     ),
     Plant(
@@ -143,7 +143,7 @@ PLANTS = (
         how="q, k and v are cut into heads first, then each head uses one head_dim square matrix.",
         case="post",
         at="parameters.decoder.layers.0.attn.q_proj.weight",
-        cause="shape",
+        cause=r"shape \(7, 7\), where the reference has \(21, 21\)",
         install=partial(swapped, Attention, "__init__", _init_with_shared_matrices),
     ),
     Plant(
@@ -157,7 +157,7 @@ PLANTS = (
         how="Query head n reads key/value head n mod K in place of n divided by the group size.",
         case="modern",
         at="decoder.layers.0.attn",
-        cause="tile|group",
+        cause="key heads tiled .* where the reference has key heads repeated",
         install=_attends(_tiled),
     ),
     Plant(
@@ -168,7 +168,7 @@ PLANTS = (
         how="Heads come first in the folded batch, rows in the repeated mask: rows swap masks.",
         case="decoder",
         at="decoder.layers.0.attn",
-        cause="mask",
+        cause="a head reads the mask of another row of the batch",
         install=_attends(_mask_of_another_row),
     ),
     Plant(
@@ -182,7 +182,7 @@ PLANTS = (
         how="The layer takes [B, T, D] for [T, B, D], so the rows of a batch attend to each other.",
         case="post",
         at="decoder.layers.0.attn",
-        cause="batch",
+        cause="attention across the batch",
         install=_attends(_across_the_batch),
     ),
     Plant(
@@ -197,7 +197,7 @@ PLANTS = (
         how="The scale comes from d_model // num_heads although the config gives another head_dim.",
         case="decoder",
         at="decoder.layers.0.attn",
-        cause="scale",
+        cause=r"score scale \S+ = \(d_model / num_heads\)\*\*-0.5",
         install=partial(_scaled_by, lambda c: (c.d_model // c.num_heads) ** -0.5),
     ),
 )

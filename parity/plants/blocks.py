@@ -42,7 +42,7 @@ PLANTS = (
         how="A post-norm block computes x + norm(f(x)), not norm(x + f(x)).",
         case="post",
         at="decoder.layers.0",
-        cause="norm|residual",
+        cause=r"is attn\[0\], where the reference is x \+ attn\[0\]",
         install=partial(swapped, Block, "_residual", _norm_on_branch),
     ),
     Plant(
@@ -53,7 +53,7 @@ PLANTS = (
         how="The feed-forward branch goes through attn_norm; ffn_norm is never used.",
         case="decoder",
         at="decoder.layers.0",
-        cause="norm",
+        cause="ffn_norm is never called; .*attn_norm@2 is called instead",
         install=partial(swapped, Block, "_residual", _first_norm_again),
     ),
     Plant(

@@ -89,7 +89,7 @@ PLANTS = (
         how="The [in, out] kernel of o_proj becomes an [out, in] weight with no transpose.",
         case="post",
         at="parameters.decoder.layers.0.attn.o_proj.weight",
-        cause="transposed",
+        cause="^transposed$",
         install=partial(_converted, _square_not_transposed),
     ),
     Plant(
@@ -103,7 +103,7 @@ PLANTS = (
         how="Kernels are reshaped from [in, out] to [out, in], which scrambles their values.",
         case="decoder",
         at="parameters.decoder.layers.0.attn.q_proj.weight",
-        cause="reshape",
+        cause="reshaped where it had to be transposed",
         install=partial(_converted, _reshaped),
     ),
     Plant(
@@ -119,7 +119,7 @@ PLANTS = (
         how="Names of the feed-forward layers do not match, nobody is told, fresh values stay.",
         case="decoder",
         at="parameters.decoder.layers.0.ffn.up_proj.weight",
-        cause="loaded|copied|fresh",
+        cause="never copied",
         install=partial(_converted, _left_fresh),
     ),
     Plant(
@@ -133,7 +133,7 @@ PLANTS = (
         how="Layers are filled in the order of their numbers sorted as strings.",
         case="deep",
         at="parameters.decoder.layers.2.attn_norm.weight",
-        cause="order|layer",
+        cause="holds the reference's decoder.layers.10",
         install=partial(_converted, _sorted_as_strings),
     ),
     Plant(
@@ -144,7 +144,7 @@ PLANTS = (
         how="The biases of q, k and v are zero after the conversion.",
         case="decoder",
         at="parameters.decoder.layers.0.attn.q_proj.bias",
-        cause="zero",
+        cause="all zero: never copied",
         install=partial(_converted, _biases_forgotten),
     ),
     Plant(
@@ -155,7 +155,7 @@ PLANTS = (
         how="The sinusoidal table has been through bfloat16 and keeps its three digits.",
         case="encoder_decoder",
         at="encoder.pos_embed",
-        cause="round|bfloat16|precision",
+        cause="computed in bfloat16",
         install=partial(swapped, positions, "sinusoidal_table", _rounded_table),
     ),
 )

@@ -47,7 +47,7 @@ PLANTS = (
         how="Dropout drops with probability 1 - rate.",
         case="post",
         at="dropout.decoder.embed_dropout",
-        cause="rate|kept",
+        cause="rate 0.9, where the reference has 0.1: the share that is kept",
         install=partial(swapped, Dropout, "__init__", _init_with_kept_share),
     ),
     Plant(
@@ -58,7 +58,7 @@ PLANTS = (
         how="The dropout of the config is made but never handed to attention.",
         case="post",
         at="dropout.decoder.layers.0.attn.weights_dropout",
-        cause="rate|missing|inactive",
+        cause="this dropout is missing",
         install=partial(swapped, attention, "dot_product_attention", _no_dropout),
     ),
     Plant(
@@ -69,7 +69,7 @@ PLANTS = (
         how="Which keys are dropped is drawn once and broadcast over the rest of the weights.",
         case="post",
         at="decoder.layers.0.attn",
-        cause="broadcast|independent|same",
+        cause="one draw is broadcast",
         install=partial(swapped, attention, "dot_product_attention", _one_draw_for_all),
     ),
     Plant(
@@ -80,7 +80,7 @@ PLANTS = (
         how="Attention weights are dropped without a look at whether the model is training.",
         case="post",
         at="decoder.layers.0.attn",
-        cause="evaluation",
+        cause="dropout acts in evaluation",
         install=partial(swapped, attention, "dot_product_attention", _always),
     ),
 )

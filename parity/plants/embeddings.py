@@ -41,7 +41,7 @@ PLANTS = (
         how="The factor sqrt(d_model) that the config asks for is left out.",
         case="encoder_decoder",
         at="embed",
-        cause="multiplied by 1, .* d_model",
+        cause=r"multiplied by 1, where the reference has \S+ = d_model\*\*0.5",
         install=partial(swapped, Embed, "forward", _unscaled),
     ),
     Plant(
@@ -55,7 +55,7 @@ PLANTS = (
         how="The head multiplies by a copy of the table, so its gradient never reaches the table.",
         case="modern",
         at="decoder.embed",
-        cause="tied|gradient",
+        cause="none of a tied head's",
         install=partial(swapped, Embed, "attend", _attend_with_copy),
     ),
     Plant(
@@ -70,7 +70,7 @@ PLANTS = (
         how="padding_idx=0 keeps the gradient of row 0 of the token table at zero.",
         case="decoder",
         at="decoder.embed",
-        cause="row 0|padding",
+        cause="row 0 of weight gets no gradient",
         install=partial(swapped, Embed, "forward", _with_padding_row),
     ),
     Plant(
@@ -84,7 +84,7 @@ PLANTS = (
         how="padding_idx=0 on the position table: the vector of the first position never learns.",
         case="decoder",
         at="decoder.pos_embed",
-        cause="row 0|padding",
+        cause="row 0 of weight gets no gradient",
         install=partial(swapped, stacks, "make_positions", _make_with_padding_row),
     ),
 )

@@ -34,7 +34,7 @@ PLANTS = (
         how="gelu is computed with tanh where the config means the error function.",
         case="decoder",
         at="decoder.layers.0.ffn",
-        cause="gelu",
+        cause="gelu by its tanh approximation.* where the reference has gelu by the error function",
         install=partial(
             swapped,
             feed_forward,
@@ -50,7 +50,7 @@ PLANTS = (
         how="The hidden layer is gate * silu(up), not silu(gate) * up.",
         case="modern",
         at="decoder.layers.0.ffn",
-        cause="gate|up",
+        cause=r"silu\(up_proj\) \* gate_proj, where the reference has silu\(gate_proj\) \* up_proj",
         install=partial(swapped, GatedFeedForward, "forward", _activated_up),
     ),
     Plant(
@@ -61,7 +61,7 @@ PLANTS = (
         how="The hidden layer is silu(gate * up), not silu(gate) * up.",
         case="modern",
         at="decoder.layers.0.ffn",
-        cause="gate|product",
+        cause=r"silu\(gate_proj \* up_proj\), where the reference has silu\(gate_proj\) \* up_proj",
         install=partial(swapped, GatedFeedForward, "forward", _activated_product),
     ),
 )

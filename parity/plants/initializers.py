@@ -27,7 +27,7 @@ PLANTS = (
         how="The scheme of the config is not applied: torch's own defaults stay, biases included.",
         case="decoder",
         at="init",
-        cause="distribution|std|bias",
+        cause="std of embed.weight",
         install=partial(swapped, training, "init_params", _as_constructed),
     ),
 )

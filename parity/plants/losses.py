@@ -78,7 +78,7 @@ PLANTS = (
         how="Each token is to be predicted from itself: labels are one step behind.",
         case="decoder",
         at="loss",
-        cause="label|shift",
+        cause=r"labels are shifted by \+1",
         install=partial(swapped, training, "cross_entropy", _not_shifted),
     ),
     Plant(
@@ -92,7 +92,7 @@ PLANTS = (
         how="The smoothed mass goes to the V - 1 wrong classes, none of it to the label.",
         case="decoder",
         at="loss",
-        cause="smoothing",
+        cause="smoothing spread over the V - 1 other classes",
         install=partial(swapped, losses, "token_losses", _spread_over_others),
     ),
     Plant(
@@ -103,7 +103,7 @@ PLANTS = (
         how="Entry -100 of the smoothing vector is cleared, and that is a real class.",
         case="post",
         at="loss",
-        cause="smoothing",
+        cause="smoothing leaves out class V - 100",
         install=partial(swapped, losses, "token_losses", _one_class_left_out),
     ),
     Plant(
@@ -114,7 +114,7 @@ PLANTS = (
         how="The mask is inverted where ignored tokens are cleared, so only those are left.",
         case="decoder",
         at="loss",
-        cause="mask",
+        cause="label mask is inverted",
         install=partial(swapped, training, "cross_entropy", _padding_counted),
     ),
     Plant(
@@ -130,7 +130,7 @@ PLANTS = (
         how="Each row is averaged over its own tokens first, so tokens of short rows weigh more.",
         case="decoder",
         at="loss",
-        cause="mean",
+        cause="mean of the rows' means",
         install=partial(swapped, training, "cross_entropy", _mean_of_row_means),
     ),
     Plant(
@@ -144,7 +144,7 @@ PLANTS = (
         how="log_softmax runs on bfloat16 logits that nobody widened to float32.",
         case="modern",
         at="loss",
-        cause="precision|dtype|bfloat16",
+        cause="log_softmax in bfloat16",
         install=partial(swapped, losses, "token_losses", _in_the_models_dtype),
     ),
     Plant(
@@ -158,7 +158,7 @@ PLANTS = (
         how="A negative label picks the last class, and its loss counts in the mean.",
         case="decoder",
         at="loss",
-        cause="mask|ignore",
+        cause="label mask is ignored: .* class -1",
         install=partial(swapped, training, "cross_entropy", _ignored_is_last_class),
     ),
 )

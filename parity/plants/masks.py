@@ -68,7 +68,7 @@ PLANTS = (
         how="The causal mask is transposed: each token sees itself and what follows.",
         case="modern",
         at="decoder",
-        cause="causal|future",
+        cause="^reversed causality",
         install=partial(swapped, stacks, "causal_mask", _future),
     ),
     Plant(
@@ -82,7 +82,7 @@ PLANTS = (
         how="The mask is added as 1.0 and 0.0: padding stays visible, a little less likely.",
         case="encoder_decoder",
         at="encoder.layers.0.attn",
-        cause="mask",
+        cause="0/1 mask is added to the scores as a number",
         install=_softmax(partial(_biased, hidden=0.0, seen=1.0)),
     ),
     Plant(
@@ -93,7 +93,7 @@ PLANTS = (
         how="No causal mask is made once the caller gives a padding mask.",
         case="decoder",
         at="decoder",
-        cause="causal|future",
+        cause="^padding of token_mask and the mask mask, where the reference has causality",
         install=_masks(_causal_unless_padded),
     ),
     Plant(
@@ -104,7 +104,7 @@ PLANTS = (
         how="-1e9 is added in float16, where it is minus infinity: a row without keys is NaN.",
         case="decoder",
         at="decoder.layers.0.attn",
-        cause="mask|NaN",
+        cause=r"masked score is -1e\+09, added",
         install=_softmax(partial(_biased, hidden=-1e9)),
     ),
     Plant(
@@ -115,7 +115,7 @@ PLANTS = (
         how="Hidden scores get -1e4 added, so a row whose keys are all hidden attends as usual.",
         case="decoder",
         at="decoder.layers.0.attn",
-        cause="mask",
+        cause="masked score is -10000, added",
         install=_softmax(partial(_biased, hidden=-1e4)),
     ),
     Plant(
@@ -130,7 +130,7 @@ PLANTS = (
         how="Hidden scores are minus infinity, so the softmax over none but hidden keys is 0 / 0.",
         case="decoder",
         at="decoder.layers.0.attn",
-        cause="mask|NaN",
+        cause="row that may attend to nothing is NaN",
         install=_softmax(_minus_infinity),
     ),
     Plant(
@@ -141,7 +141,7 @@ PLANTS = (
         how="The triangle has d_model rows, not max_seq_len: tokens past its end see each other.",
         case="modern",
         at="decoder",
-        cause="causal|future",
+        cause="triangle of a buffer of 7 positions",
         install=_masks(_triangle_of_the_width),
     ),
     Plant(
@@ -155,7 +155,7 @@ PLANTS = (
         how="The caller's block-diagonal mask never reaches attention.",
         case="decoder",
         at="decoder",
-        cause="mask",
+        cause=r"^causality \([^)]*\) and padding of token_mask, where .* the mask mask$",
         install=_masks(_without_documents),
     ),
 )

@@ -46,7 +46,7 @@ PLANTS = (
         how="LayerNorm divides by sqrt(var) + eps, not by sqrt(var + eps).",
         case="decoder",
         at="decoder.layers.0.attn_norm",
-        cause="epsilon",
+        cause="epsilon is added to the standard deviation where the reference epsilon is inside",
         install=partial(swapped, LayerNorm, "forward", _eps_outside),
     ),
     Plant(
@@ -60,7 +60,7 @@ PLANTS = (
         how="LayerNorm uses torch's default variance, which divides by the width less one.",
         case="decoder",
         at="decoder.layers.0.attn_norm",
-        cause="unbiased|n - 1",
+        cause=r"divides by n - 1 \(unbiased\) where the reference divides by n$",
         install=partial(swapped, LayerNorm, "forward", _unbiased),
     ),
     Plant(
@@ -75,7 +75,7 @@ PLANTS = (
         how="x / rms is rounded to bfloat16 and then multiplied by the weight: two roundings.",
         case="modern",
         at="decoder.layers.0.attn_norm",
-        cause="round",
+        cause="rounded before the weight is applied in bfloat16",
         install=partial(swapped, RMSNorm, "forward", _rounded_before_weight),
     ),
     Plant(
@@ -90,7 +90,7 @@ PLANTS = (
         how="A pre-norm stack hands its residual stream to the head without the final norm.",
         case="decoder",
         at="decoder",
-        cause="final.norm",
+        cause="decoder.final_norm is never called",
         install=partial(swapped, Stack, "finish", _not_normalized),
     ),
 )

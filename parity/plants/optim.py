@@ -107,7 +107,7 @@ OPTIMIZER = (
         how="AdamW decays by torch's own 1e-2, whatever the config says.",
         case="decoder",
         at="optimizer.decay",
-        cause="decay",
+        cause="decay 0.01, where the reference has 0.1",
         install=_made_by(_default_decay),
     ),
     Plant(
@@ -122,7 +122,7 @@ OPTIMIZER = (
         how="decay * p is added to the gradient, goes through both moments and is rescaled there.",
         case="decoder",
         at="optimizer.moments",
-        cause="decay|L2",
+        cause=r"decay 0.1 \* p is added to the gradient",
         install=_made_by(_decay_in_gradient),
     ),
     Plant(
@@ -138,7 +138,7 @@ OPTIMIZER = (
         how="eps is added to sqrt(v) before that is divided by sqrt(1 - b2^n), which enlarges it.",
         case="decoder",
         at="optimizer.bias_correction",
-        cause="epsilon|bias.correction",
+        cause="epsilon is added before the bias correction",
         install=_made_by(partial(_AdamW, root=_eps_before_correction)),
     ),
     Plant(
@@ -153,7 +153,7 @@ OPTIMIZER = (
         how="The update is divided by sqrt(v + eps), where 1e-8 acts as 1e-4.",
         case="decoder",
         at="optimizer.bias_correction",
-        cause="epsilon",
+        cause="epsilon inside the root, where the reference has it beside the root",
         install=_made_by(partial(_AdamW, root=_eps_inside)),
     ),
     Plant(
@@ -167,7 +167,7 @@ OPTIMIZER = (
         how="The decay mask is negated: norms, biases and embeddings decay, matrices do not.",
         case="decoder",
         at="optimizer.decay",
-        cause="decay",
+        cause=r"decay 0.1, where the reference has 0 \(in embed.weight",
         install=partial(swapped, optim, "decay_mask", _decay_elsewhere),
     ),
     Plant(
@@ -181,7 +181,7 @@ OPTIMIZER = (
         how="Adam runs with 0.9, 0.98 and 1e-9, whatever the config says.",
         case="decoder",
         at="optimizer.moments",
-        cause="beta|moment",
+        cause="beta1 0.9, where the reference has 0.8",
         install=_made_by(_fixed_betas),
     ),
 )
@@ -198,7 +198,7 @@ CLIP = (
         how="Gradients are scaled by c / (norm + 1e-6).",
         case="decoder",
         at="optimizer.clip",
-        cause="clip",
+        cause="1e-06 is added to the norm",
         install=partial(swapped, training, "clip_by_global_norm", _clip_with_epsilon),
     ),
     Plant(
@@ -209,7 +209,7 @@ CLIP = (
         how="Every entry is cut to [-c, c]; the norm over all of them is not looked at.",
         case="decoder",
         at="optimizer.clip",
-        cause="clip",
+        cause="single values are cut",
         install=partial(swapped, training, "clip_by_global_norm", _clip_values),
     ),
 )

@@ -55,7 +55,7 @@ PLANTS = (
         how="The exponent is i / (n - 1) for the n sines, not i / n.",
         case="encoder_decoder",
         at="encoder.pos_embed",
-        cause="exponents",
+        cause=r"exponents i / \(7 - 1\).* where the reference has .* exponents 2i / 13",
         install=partial(swapped, positions, "sinusoidal_table", _spread_over_one_interval_less),
     ),
     Plant(
@@ -70,7 +70,7 @@ PLANTS = (
         how="Twins disagree on the first row: position t reads row t + 1, past the padding index.",
         case="decoder",
         at="decoder.pos_embed",
-        cause=r"id \+1",
+        cause=r"reads row id \+1, where the reference reads row id \+0",
         install=partial(swapped, stacks, "make_positions", _make_after_padding),
     ),
     Plant(
@@ -81,7 +81,7 @@ PLANTS = (
         how="Ids that are all zero arrive where positions are expected: every token is the first.",
         case="modern",
         at="decoder",
-        cause="ids are 0",
+        cause="all ids are 0",
         install=partial(swapped, Stack, "inputs", _all_at_zero),
     ),
     Plant(
@@ -97,7 +97,7 @@ PLANTS = (
         how="Positions are column numbers, whatever the token mask says.",
         case="encoder_decoder",
         at="encoder",
-        cause="ids count 0, 1, 2",
+        cause="ids count 0, 1, 2, .* along the row",
         install=partial(swapped, stacks, "positions_from", _columns),
     ),
     Plant(
@@ -111,7 +111,7 @@ PLANTS = (
         how="Column numbers replace the caller's positions, which restart at each document.",
         case="decoder",
         at="decoder",
-        cause="ids count 0, 1, 2",
+        cause="ids count 0, 1, 2, .* along the row",
         install=partial(swapped, Stack, "inputs", _never_reset),
     ),
 )

@@ -44,7 +44,7 @@ PLANTS = (
         how="The wish for a float32 softmax is dropped on the way: it runs in bfloat16.",
         case="modern",
         at="decoder.layers.0.attn",
-        cause="softmax|precision|bfloat16",
+        cause="softmax computed in bfloat16",
         install=partial(swapped, attention, "masked_softmax", _narrow_softmax),
     ),
     Plant(
@@ -59,7 +59,7 @@ PLANTS = (
         how="The dtype asked for is that of the arithmetic alone; parameters keep their own.",
         case="modern",
         at="parameters.decoder.embed.weight",
-        cause="dtype",
+        cause="dtype float32, where the reference has bfloat16",
         install=partial(swapped, models, "LanguageModel", _StoredInFloat32),
     ),
     Plant(
@@ -73,7 +73,7 @@ PLANTS = (
         how="Scores are cast to float32 whatever they come in, so a float64 run has 7 digits.",
         case="decoder",
         at="decoder.layers.0.attn",
-        cause="float32|precision",
+        cause="softmax computed in float32",
         install=partial(swapped, attention, "masked_softmax", _float32_softmax),
     ),
 )

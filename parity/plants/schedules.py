@@ -51,7 +51,7 @@ PLANTS = (
         how="The counter begins at one too many, so the rate of the first update is never used.",
         case="decoder",
         at="optimizer.schedule",
-        cause="schedule|learning rate",
+        cause=r"rate of update n is that of update n \+1",
         install=partial(_rated, _one_ahead),
     ),
     Plant(
@@ -65,7 +65,7 @@ PLANTS = (
         how="total - warmup is passed as the whole length, so the rate ends its fall early.",
         case="decoder",
         at="optimizer.schedule",
-        cause="schedule|learning rate",
+        cause="the warmup is taken off the total",
         install=partial(_rated, _warmup_taken_off),
     ),
     Plant(
@@ -76,7 +76,7 @@ PLANTS = (
         how="The count from 0 is held at 1 or above: updates 1 and 2 get the same rate.",
         case="decoder",
         at="optimizer.schedule",
-        cause="schedule|learning rate",
+        cause="the first rate is used twice",
         install=partial(_rated, _first_twice),
     ),
     Plant(
@@ -91,7 +91,7 @@ PLANTS = (
         how="The curve is multiplied by warmup**0.5 in place of d_model**-0.5.",
         case="decoder",
         at="optimizer.schedule",
-        cause="schedule|learning rate",
+        cause=r"scaled by \S+ = \(d_model \* warmup_steps\)\*\*0.5",
         install=partial(_rated, _scaled_by_warmup),
     ),
 )
