@@ -33,6 +33,18 @@ def test_it_is_caught_located_and_named(float64, plant):
     assert vars(torch_attention) == right
 
 
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=pytest.mark.xdist_group(case))
+        for case in ("decoder", "modern", "post")
+    ],
+)
+def test_nothing_is_found_where_nothing_is_planted(float64, case):
+    """Model, low precision, loss, update, schedule, dropout, initialization: no finding."""
+    assert [str(found) for found in scoring.findings(case)] == []
+
+
 def test_the_list_is_whole_and_each_entry_has_a_source():
     ids = [entry.id for entry in (*PLANTS, *WAITING)]
     assert len(ids) == len(set(ids)) == LISTED
