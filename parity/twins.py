@@ -41,7 +41,7 @@ def cotangents(outputs: list, dtype: str) -> list[np.ndarray]:
 
 
 def quick(function: Callable) -> Callable:
-    """`function`, compiled in the shortest time; `test_jit_is_eager` compiles as users do."""
+    """`function`, compiled in the shortest time."""
     return jax.jit(function, compiler_options=quick_options())
 
 

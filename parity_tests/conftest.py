@@ -24,6 +24,9 @@ def pytest_configure(config):
     import jax
     import torch
 
+    # Hundreds of programs are compiled and run a few times each: XLA is told not to work on their
+    # speed. Tests that ask for `compiled_as_users_do`, and those that start train.py, are spared.
+    jax.config.update("jax_disable_most_optimizations", device == "cpu")
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_default_matmul_precision", "highest")
     torch.backends.cuda.matmul.allow_tf32 = False
@@ -79,6 +82,17 @@ def float64():
 
     if jax.default_backend() == "tpu":
         pytest.skip("a TPU has no float64; the float32 tests stand for this one")
+
+
+@pytest.fixture
+def compiled_as_users_do():
+    """XLA's own level of optimization."""
+    import jax
+
+    before = jax.config.jax_disable_most_optimizations
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
 
 
 @pytest.fixture

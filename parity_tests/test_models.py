@@ -91,7 +91,7 @@ def test_presets_agree_at_full_size(float64, ledger, name):
 
 
 @pytest.mark.parametrize("name", ["decoder", "encoder-decoder, own embeddings", "encoder"])
-def test_jit_is_eager(float64, name):
+def test_jit_is_eager(float64, compiled_as_users_do, name):
     shallow = {"num_layers": 1, "num_decoder_layers": CONFIGS[name].num_decoder_layers and 1}
     config = replace(CONFIGS[name], **shallow)
     pair = model_pair(config, model_inputs(config))

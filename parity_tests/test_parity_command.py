@@ -291,7 +291,7 @@ def test_inputs_are_read_from_every_form(tmp_path):
 
 
 def test_check_compares_a_preset_and_its_updates(float64, capsys):
-    assert main(["check", "char-gpt", "--grads", "--steps", "2", "--json"]) == 0
+    assert main(["check", "char-modern", "--grads", "--steps", "2", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["equal"]
     kinds = {value["kind"] for value in found["values"]}

@@ -54,7 +54,7 @@ RUNS = {
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_hundred_updates_agree(float64, name):
+def test_a_hundred_updates_agree(float64, compiled_as_users_do, name):
     """Loss and gradient norm at every update, and all parameters at the end.
 
     Nothing is left out: none of these presets has a key bias, whose zero gradient Adam would turn
