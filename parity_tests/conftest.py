@@ -2,10 +2,19 @@
 
 import os
 from collections import defaultdict
+from contextlib import suppress
 
 import pytest
 
 LEDGER = pytest.StashKey[dict[str, dict[str, float]]]()
+
+
+def optimize(wanted: bool) -> None:
+    """Let XLA work on the speed of programs, or not; not every version of jax has the option."""
+    import jax
+
+    with suppress(AttributeError):
+        jax.config.update("jax_disable_most_optimizations", not wanted)
 
 
 def pytest_collection_modifyitems(config, items):
@@ -26,7 +35,7 @@ def pytest_configure(config):
 
     # Hundreds of programs are compiled and run a few times each: XLA is told not to work on their
     # speed. Tests that ask for `compiled_as_users_do`, and those that start train.py, are spared.
-    jax.config.update("jax_disable_most_optimizations", device == "cpu")
+    optimize(device != "cpu")
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_default_matmul_precision", "highest")
     torch.backends.cuda.matmul.allow_tf32 = False
@@ -85,14 +94,11 @@ def float64():
 
 
 @pytest.fixture
-def compiled_as_users_do():
+def compiled_as_users_do(request):
     """XLA's own level of optimization."""
-    import jax
-
-    before = jax.config.jax_disable_most_optimizations
-    jax.config.update("jax_disable_most_optimizations", False)
+    optimize(True)
     yield
-    jax.config.update("jax_disable_most_optimizations", before)
+    optimize(request.config.getoption("--device") != "cpu")
 
 
 @pytest.fixture
