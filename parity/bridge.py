@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from parity.taps import to_numpy
 from transformer_spec import naming
 
 
@@ -31,7 +32,7 @@ def to_flax(model: nn.Module, template: dict[str, Any]) -> dict[str, Any]:
 
 def torch_arrays(model: nn.Module) -> dict[str, np.ndarray]:
     """The parameters of a torch model."""
-    return {name: p.numpy(force=True) for name, p in model.named_parameters()}
+    return {name: to_numpy(p) for name, p in model.named_parameters()}
 
 
 def tensor_of(array: np.ndarray) -> torch.Tensor:

@@ -12,10 +12,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from parity.flax_side import FlaxSide, first_line
+from parity import bridge
+from parity.flax_side import FlaxSide
 from parity.renames import require_matching
 from parity.settings import NotComparableError
-from parity.taps import is_float
+from parity.taps import first_line, is_float
 from parity.torch_side import TorchSide
 from parity.values import Value, values
 from transformer_spec import naming
@@ -69,7 +70,7 @@ class Models:
                 parameter.copy_(torch.tensor(np.asarray(named[name], np.float64)))
 
     def _flax_tree(self, template: Mapping[str, Any]) -> dict[str, Any]:
-        theirs = {n: p.numpy(force=True) for n, p in self.torch.named_parameters()}
+        theirs = bridge.torch_arrays(self.torch)
         names = naming.named_shapes(template)
         return naming.from_named({n: theirs[self.rename(n)] for n in names}, template)
 

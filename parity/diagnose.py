@@ -89,7 +89,7 @@ def _calls(fault: Fault, reference: Run, candidate: Run) -> list[Cause]:
     if never and not candidate.error:
         text = f"{', '.join(never)} is never called"
         text += f"; {', '.join(extra)} is called instead" if extra else ""
-        causes.append(Cause(text, f"call {', '.join(never)}", 0.0))
+        causes.append(Cause(text, f"call {', '.join(never)}"))
     for key, passed in reference.passed.items():
         other = candidate.passed.get(key)
         missing = other is not None and len(other.arrays) < len(passed.arrays)
@@ -97,7 +97,7 @@ def _calls(fault: Fault, reference: Run, candidate: Run) -> list[Cause]:
             kinds = [a.dtype for a in passed.arrays]
             what = "the mask is" if bool in kinds else "an argument is"
             text = f"{what} not handed to {passed.point.name}"
-            causes.append(Cause(text, "hand it on", 0.0))
+            causes.append(Cause(text, "hand it on"))
             break
     return causes
 

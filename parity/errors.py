@@ -103,11 +103,9 @@ def gradient_floors(norms: Mapping[str, float]) -> dict[str, float]:
 
 def attention_layer(name: str) -> str | None:
     """The attention layer through whose scores alone the gradient of `name` flows, if it does."""
+    if name.startswith("input of ") and name.endswith(".cross_attn [0]"):
+        return name.removeprefix("input of ").removesuffix(" [0]")
     parts = name.split("@")[0].split(" [")[0].split(".")
-    if "cross_norm" in parts:
-        return ".".join([*parts[: parts.index("cross_norm")], "cross_attn"])
-    if parts[-1] == "cross_attn" and not name.startswith("output of "):
-        return ".".join(parts).removeprefix("input of ")
     at = next((i for i, part in enumerate(parts) if part.split(" ")[-1] in _QUERY_SIDE), None)
     if at is None:
         return None

@@ -11,10 +11,9 @@ from parity import localize
 from parity.causes.evidence import Cause
 from parity.causes.parameters import different_parameter
 from parity.diagnose import diagnose
+from parity.errors import FLOAT64_TOLERANCE
 from parity.localize import Fault
 from parity.taps import Given, Run
-
-FORWARD_TOLERANCE = 1e-12
 
 
 class Side(Protocol):
@@ -81,7 +80,7 @@ def examine(
     reference: Reference,
     candidate: Side,
     sizes: Mapping[str, float],
-    tolerance: float = FORWARD_TOLERANCE,
+    tolerance: float = FLOAT64_TOLERANCE,
     local_always: bool = True,
 ) -> Examination:
     """Compare the candidate with the reference: where it departs, and why.
@@ -122,7 +121,7 @@ def parameter_faults(
     }
     for name in set(ours) ^ set(theirs):
         side = "reference" if name in ours else "candidate"
-        found[name] = Cause(f"only the {side} has it", "build the same layers", np.inf)
+        found[name] = Cause(f"only the {side} has it", "build the same layers")
     return found
 
 

@@ -17,6 +17,7 @@ from parity.taps import (
     Run,
     Walk,
     dtype_name,
+    first_line,
     probe_weights,
     through,
     to_numpy,
@@ -173,10 +174,6 @@ class FlaxSide:
 
     def _named(self, tree: Any) -> dict[str, np.ndarray]:
         return {self.rename(k): to_numpy(v) for k, v in naming.to_named(tree).items()}
-
-
-def first_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
 
 
 def _floating(array: Any) -> bool:

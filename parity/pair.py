@@ -117,7 +117,9 @@ def compare(
     if dtype != "float64":
         compared = list(models.narrow_values(arrays, dtype, gradients))
     _require_signal(runs[0])
-    return Result(dtype, settings.describe(), compared, found, reference)
+    return Result(
+        dtype, settings.describe() | settings.mode(torch_module), compared, found, reference
+    )
 
 
 def _require_modules(torch_module: Any, flax_module: Any) -> None:

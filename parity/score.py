@@ -18,6 +18,7 @@ import flax_transformer
 import flax_transformer.training as flax_training
 import torch_reference.models as torch_models
 import torch_reference.training as torch_training
+from parity import bridge
 from parity.causes.evidence import Cause
 from parity.causes.parameters import different_parameter
 from parity.draws import draw
@@ -26,7 +27,7 @@ from parity.plants import CASES, Plant
 from parity.rules import RULES, accepted
 from parity.stages import dropout, initialization, loss, narrow, optimizer, schedule
 from parity.stages.finding import Finding
-from parity.taps import Run
+from parity.taps import Run, dtype_name
 from parity.twin_pair import TwinPair
 from transformer_spec import naming, parameters
 from transformer_spec.presets import PRESETS
@@ -121,9 +122,9 @@ def _model_findings(case: str) -> Iterator[Finding]:
     yield from dropout.in_evaluation(side.run(), side.run())
     found = examine(reference, side, pair.sizes())
     for name, cause in found.parameters.items():
-        yield Finding(f"parameters.{name}", "other values", 1.0, [cause])
+        yield Finding(f"parameters.{name}", "other values", None, [cause])
     if found.error:
-        yield Finding("", found.error, np.inf)
+        yield Finding("", found.error, None)
     for fault in found.local:
         detail = " ".join(filter(None, [fault.point, fault.detail]))
         yield Finding(fault.module, detail, fault.error, found.causes[fault.module])
@@ -134,17 +135,17 @@ def _model_findings(case: str) -> Iterator[Finding]:
 def _shape_findings(pair: TwinPair) -> Iterator[Finding]:
     """Parameters of another shape: nothing can be copied, and nothing else compared."""
     model = torch_models.build_model(pair.config)
-    theirs = {name: p.numpy(force=True) for name, p in model.named_parameters()}
+    theirs = bridge.torch_arrays(model)
     for name, shape in parameters.parameter_shapes(pair.config).items():
         if name in theirs and theirs[name].shape != shape:
             cause = different_parameter(name, np.ones(shape), theirs[name], {})
-            yield Finding(f"parameters.{name}", "another shape", np.inf, [cause])
+            yield Finding(f"parameters.{name}", "another shape", None, [cause])
 
 
 def _dtype_findings(case: str) -> Iterator[Finding]:
     """Parameters that do not take the dtype that the model is cast to."""
     model = torch_models.build_model(_pair(case).config).to(torch.bfloat16)
-    theirs = {name: str(p.dtype).removeprefix("torch.") for name, p in model.named_parameters()}
+    theirs = {name: dtype_name(p) for name, p in model.named_parameters()}
     yield from narrow.compare_dtypes(dict.fromkeys(theirs, "bfloat16"), theirs)
 
 
@@ -166,8 +167,7 @@ def _fresh_findings() -> Iterator[Finding]:
     config = CASES["decoder"].config
     model = torch_models.build_model(config).double()
     torch_training.init_params(model, "xavier_uniform", torch.Generator().manual_seed(0))
-    theirs = {name: p.numpy(force=True) for name, p in model.named_parameters()}
-    yield from initialization.compare(_fresh(), theirs)
+    yield from initialization.compare(_fresh(), bridge.torch_arrays(model))
 
 
 def score(plant: Plant) -> Score:

@@ -28,8 +28,12 @@ def describe() -> dict[str, str]:
         "x64": "on" if jax.config.jax_enable_x64 else "off",  # pyright: ignore
         "matmul precision": f"jax {matmul}, torch {torch.get_float32_matmul_precision()}",
         "TF32": "on" if torch.backends.cuda.matmul.allow_tf32 else "off",
-        "dropout": "off (torch in evaluation, flax without a dropout key)",
     }
+
+
+def mode(module: nn.Module) -> dict[str, str]:
+    """Whether a torch module is training; Linen drops only where its call is given a key."""
+    return {"torch module": "training" if module.training else "evaluation"}
 
 
 def make_comparable(platform: str | None = None) -> None:

@@ -160,6 +160,12 @@ def touch_call(
     return tuple(new[: len(args)]), dict(zip(names, new[len(args) :], strict=True))
 
 
+def first_line(error: BaseException) -> str:
+    """An exception in one line."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"
+
+
 def to_numpy(array: Any) -> np.ndarray:
     """An array of either framework; what NumPy has no type for comes as float32."""
     if isinstance(array, torch.Tensor):

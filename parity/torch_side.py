@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parity.bridge import tensor_of
+from parity.bridge import tensor_of, torch_arrays
 from parity.taps import (
     Given,
     Passed,
@@ -16,6 +16,7 @@ from parity.taps import (
     Run,
     Walk,
     dtype_name,
+    first_line,
     probe_weights,
     through,
     to_numpy,
@@ -54,7 +55,7 @@ class TorchSide:
         self.kwargs = arrays | dict(options or {})
 
     def parameters(self) -> dict[str, np.ndarray]:
-        return {name: to_numpy(p) for name, p in self.module.named_parameters()}
+        return torch_arrays(self.module)
 
     def run(self) -> Run:
         """The model as it is, with the gradient of a fixed weighting of its outputs."""
@@ -104,9 +105,7 @@ class TorchSide:
             )
         except Exception as error:
             passed = {p.key: _passed(p, arrays) for p, arrays in seen.items()}
-            line = str(error).strip().splitlines()
-            where = walk.stack[-1] if walk.stack else ""
-            return Run(passed, {}, (f"{type(error).__name__}: {line[0] if line else ''}", where))
+            return Run(passed, {}, (first_line(error), walk.stack[-1] if walk.stack else ""))
         passed = {
             point.key: _passed(point, arrays, grads.get(point)) for point, arrays in seen.items()
         }

@@ -14,6 +14,7 @@ from parity import bridge
 from parity.bridge import array_of, tensor_of
 from parity.errors import Difference, differences
 from parity.flax_side import quick_options
+from parity.taps import probe_weights
 from parity.weights import hostile_parameters
 from transformer_spec import naming
 
@@ -36,8 +37,8 @@ def is_float(array: Any) -> bool:
 
 def cotangents(outputs: list, dtype: str) -> list[np.ndarray]:
     """What the outputs are weighted with before gradients are taken: numbers that `dtype` holds."""
-    rng = np.random.default_rng(17)
-    return [rng.normal(size=tuple(o.shape)).astype(dtype).astype(np.float64) for o in outputs]
+    weights = probe_weights([tuple(o.shape) for o in outputs])
+    return [weight.astype(dtype).astype(np.float64) for weight in weights]
 
 
 def quick(function: Callable) -> Callable:

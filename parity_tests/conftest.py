@@ -33,14 +33,12 @@ def pytest_configure(config):
     import jax
     import torch
 
+    from parity.settings import make_comparable
+
     # Hundreds of programs are compiled and run a few times each: XLA is told not to work on their
     # speed. Tests that ask for `compiled_as_users_do`, and those that start train.py, are spared.
     optimize(device != "cpu")
-    jax.config.update("jax_enable_x64", True)
-    jax.config.update("jax_default_matmul_precision", "highest")
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
-    torch.set_float32_matmul_precision("highest")
+    make_comparable()
     # Tensors are tiny here, and OpenMP's threads spin for each other when the machine is busy.
     torch.set_num_threads(1)
     config.stash[LEDGER] = defaultdict(dict)

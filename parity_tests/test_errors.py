@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from parity.errors import VacuousError, difference, differences
+from parity.errors import VacuousError, attention_layer, difference, differences
 
 A = np.array([3.0, 4.0])
 
@@ -87,3 +87,20 @@ def test_annotations_are_checked_in_this_run():
         flax_padding(jnp.ones((2, 3, 4), bool))
     with pytest.raises(TypeCheckError):
         torch_padding(torch.ones(2, 3, 4, dtype=torch.bool))
+
+
+@pytest.mark.parametrize(
+    ("name", "layer"),
+    [
+        ("layers.0.attn.q_proj.weight", "layers.0.attn"),
+        ("input of layers.0.attn.k_proj", "layers.0.attn"),
+        ("layers.0.attn.scores", "layers.0.attn"),
+        ("input of layers.0.cross_attn [0]", "layers.0.cross_attn"),
+        ("input of layers.0.cross_attn [1]", None),
+        ("output of layers.0.cross_attn [0]", None),
+        ("layers.0.cross_norm.weight", None),
+        ("layers.0.attn.v_proj.weight", None),
+    ],
+)
+def test_only_what_flows_through_the_scores_alone_has_a_floor(name, layer):
+    assert attention_layer(name) == layer

@@ -57,7 +57,7 @@ def different_weights(evidence: Evidence, value: Computed) -> Iterator[Cause]:
         return
     scores = value.read["scores"].astype(np.float64)
     masks = [m for n, m in value.read.items() if m.dtype == bool and m.ndim == 4]
-    mask = _grouped(masks[0], scores) if masks else None
+    mask = grouped(masks[0], scores) if masks else None
     for text, fix, predicted in _weights_forms(scores, mask):
         if explains(predicted, value.candidate):
             yield Cause(text, fix, off(predicted, value.candidate))
@@ -65,11 +65,11 @@ def different_weights(evidence: Evidence, value: Computed) -> Iterator[Cause]:
     for dtype in ("float32", "bfloat16", "float16"):
         if _softmax_in(dtype, scores, mask, value.candidate):
             text = f"softmax computed in {dtype}"
-            yield Cause(text, "take the softmax in float32 or wider, and in float64 in float64", 0)
+            yield Cause(text, "take the softmax in float32 or wider, and in float64 in float64")
             return
 
 
-def _grouped(mask: np.ndarray, scores: np.ndarray) -> np.ndarray:
+def grouped(mask: np.ndarray, scores: np.ndarray) -> np.ndarray:
     """A mask [B, 1 or N, T, S] in the shape of scores [B, K, G, T, S] or [B, N, T, S]."""
     if scores.ndim == 4:
         return np.broadcast_to(mask, scores.shape)

@@ -18,15 +18,16 @@ class Cause:
     Args:
         text: what the candidate does and what the reference does.
         fix: the one line that would make them equal.
-        residual: what the explanation leaves of the difference, norm-wise.
+        residual: what the explanation leaves of the difference, norm-wise; None where it was not
+            replayed but read off (a call that is missing, a distribution).
     """
 
     text: str
     fix: str
-    residual: float
+    residual: float | None = None
 
     def __str__(self) -> str:
-        return f"{self.text}: residual {self.residual:.0e}"
+        return self.text if self.residual is None else f"{self.text}: residual {self.residual:.0e}"
 
 
 @dataclass(frozen=True)
@@ -35,13 +36,11 @@ class Computed:
 
     Args:
         point: where it passed.
-        index: which of the arrays that passed there.
         reference, candidate: the two values.
         read: what was given to the module's code before, by name, in order of execution.
     """
 
     point: Point
-    index: int
     reference: np.ndarray
     candidate: np.ndarray
     read: Mapping[str, np.ndarray]
@@ -107,7 +106,7 @@ def gather(
             inputs = passed.arrays
         elif point.module == module and key in candidate.passed:
             pairs = zip(passed.arrays, candidate.passed[key].arrays, strict=False)
-            computed += [Computed(point, i, a, b, dict(read)) for i, (a, b) in enumerate(pairs)]
+            computed += [Computed(point, a, b, dict(read)) for a, b in pairs]
         own_tap = point.kind == "tap" and point.module == module
         from_child = point.kind == "output" and point.name and callers[point.name] == module
         if is_call or own_tap or (from_child and point.name != module):

@@ -34,7 +34,7 @@ def _explained(evidence: Evidence, name: str, r: np.ndarray, c: np.ndarray) -> I
         unread = _unread(ids, len(c))
         if r[unread].any() and not c[unread].any():
             text = f"{name} gets the gradient of its rows as read, none of a tied head's"
-            yield Cause(text, "let the head use the table itself, not a copy", 0.0)
+            yield Cause(text, "let the head use the table itself, not a copy")
 
 
 def _zero_rows(r: np.ndarray, c: np.ndarray) -> list[int]:

@@ -25,7 +25,6 @@ def not_finite(evidence: Evidence, value: Computed) -> Iterator[Cause]:
         yield Cause(
             f"NaN or infinity in {where}, where the reference is finite",
             "mask with the dtype's own lowest number and set masked weights to zero afterwards",
-            0.0,
         )
 
 
@@ -37,7 +36,7 @@ def lower_precision(evidence: Evidence, value: Computed) -> Iterator[Cause]:
         if np.array_equal(rounded(value.candidate, dtype), value.candidate):
             if not np.array_equal(rounded(value.reference, dtype), value.reference):
                 text = f"computed in {dtype}, where the reference is as wide as its input"
-                yield Cause(text, f"remove the cast to {dtype}", 0.0)
+                yield Cause(text, f"remove the cast to {dtype}")
             return
 
 
@@ -68,7 +67,8 @@ def shifted(evidence: Evidence, value: Computed) -> Iterator[Cause]:
         if explains(param, vector):
             yield Cause(f"{name} is added twice", f"add {name} once", off(param, vector))
             return
-    yield Cause("an extra vector is added to every row", "remove what is added", 0.0)
+    residual = off(value.reference + vector, value.candidate)
+    yield Cause("an extra vector is added to every row", "remove what is added", residual)
 
 
 def combined(evidence: Evidence, value: Computed) -> Iterator[Cause]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from parity.hostile import hostile_config
 from transformer_spec.config import (
     FeedForward,
     GatedFeedForward,
@@ -49,24 +50,7 @@ def _packed(length: int, *starts: list[int]) -> dict[str, np.ndarray]:
     return {"mask": same[:, None], "positions": at - begins}
 
 
-_DECODER = ModelConfig(
-    arch="decoder",
-    vocab_size=23,
-    max_seq_len=13,
-    d_model=13,
-    d_ff=17,
-    num_layers=2,
-    num_heads=6,
-    num_kv_heads=3,
-    head_dim=5,
-    position=Learned(),
-    norm=LayerNorm(eps=1e-3),
-    residual=PreNorm(),
-    ffn=FeedForward(activation="gelu"),
-    qkv_bias=True,
-    out_bias=True,
-    head_bias=True,
-)
+_DECODER = hostile_config(head_bias=True)
 _DECODER_INPUTS = {
     "tokens": _ids(23, 3, 11),
     "token_mask": _padded(11, (2, 0), (0, 3), (1, 1)),

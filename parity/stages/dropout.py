@@ -31,8 +31,8 @@ def in_evaluation(first: Run, second: Run) -> list[Finding]:
         pairs = zip(passed.arrays, second.passed[key].arrays, strict=True)
         if any(is_float(a) and not np.array_equal(a, b, equal_nan=True) for a, b in pairs):
             text = "dropout acts in evaluation: two runs on the same input differ"
-            causes = [Cause(text, "drop only while the model is training", 0.0)]
-            return [Finding(passed.point.module, str(passed.point), 1.0, causes)]
+            causes = [Cause(text, "drop only while the model is training")]
+            return [Finding(passed.point.module, str(passed.point), None, causes)]
     return []
 
 
@@ -53,24 +53,24 @@ def _site(runs: tuple[Run, Run], name: str) -> list[tuple[np.ndarray, np.ndarray
 def _differences(name: str, ours: list, theirs: list | None) -> Finding | None:
     at = f"dropout.{name}"
     if theirs is None:
-        missing = Cause("this dropout is missing: it is never applied", "apply it", 0.0)
-        return Finding(at, "never called", 1.0, [missing])
+        missing = Cause("this dropout is missing: it is never applied", "apply it")
+        return Finding(at, "never called", None, [missing])
     rates = _rate(ours), _rate(theirs)
     if abs(rates[0] - rates[1]) > 1e-6:
         text = f"rate {rates[1]:.6g}, where the reference has {rates[0]:.6g}"
         if abs(rates[0] + rates[1] - 1) < 1e-6:
             text += ": the share that is kept is taken for the rate"
-        return Finding(at, "rate", abs(rates[0] - rates[1]), [Cause(text, "set the rate", 0.0)])
+        return Finding(at, "rate", abs(rates[0] - rates[1]), [Cause(text, "set the rate")])
     shapes = ours[0][0].shape, theirs[0][0].shape
     axes = [axis for axis in _alike(theirs) if axis not in _alike(ours)]
     if shapes[0] != shapes[1] or axes:
         text = f"one draw is broadcast: values of shape {shapes[1]} are drawn for {shapes[0]}"
         text = f"the same values are dropped all along axes {axes}" if axes else text
-        cause = Cause(text, "draw for every value independently", 0.0)
-        return Finding(at, "independence", 1.0, [cause])
+        cause = Cause(text, "draw for every value independently")
+        return Finding(at, "independence", None, [cause])
     if np.array_equal(theirs[0][1] == 0, theirs[1][1] == 0) and rates[0] > 0:
-        cause = Cause("every run drops the same values", "draw anew at each update", 0.0)
-        return Finding(at, "two runs are alike", 1.0, [cause])
+        cause = Cause("every run drops the same values", "draw anew at each update")
+        return Finding(at, "two runs are alike", None, [cause])
     return None
 
 

@@ -13,14 +13,15 @@ class Finding:
     Args:
         at: the stage, such as optimizer.clip, and where in it.
         detail: what differs.
-        error: by how much.
+        error: by how much; None where it is no matter of degree.
         causes: what explains it down to rounding; empty where nothing does.
     """
 
     at: str
     detail: str
-    error: float
+    error: float | None
     causes: list[Cause] = field(default_factory=list)
 
     def __str__(self) -> str:
-        return f"{shown(self.at)}: {self.detail} (error {self.error:.1e})"
+        size = "" if self.error is None else f" (error {self.error:.1e})"
+        return f"{shown(self.at)}: {self.detail}{size}"

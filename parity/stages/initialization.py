@@ -18,7 +18,7 @@ SIGMAS = 6.0
 def compare(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> list[Finding]:
     """Where the distributions differ; `ours` and `theirs` are fresh parameters by name."""
     causes = [cause for group in _groups(ours, theirs) for cause in _differences(*group)]
-    return [Finding("init", "distribution of fresh parameters", 1.0, causes)] if causes else []
+    return [Finding("init", "distribution of fresh parameters", None, causes)] if causes else []
 
 
 def _groups(ours: dict, theirs: dict) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
@@ -37,7 +37,7 @@ def _differences(kind: str, ours: np.ndarray, theirs: np.ndarray) -> Iterator[Ca
     slack = SIGMAS * spreads[0] / np.sqrt(2 * ours.size) * np.sqrt(2)
     if abs(spreads[0] - spreads[1]) > slack:
         text = f"std of {kind} {spreads[1]:.3g}, where the reference has {spreads[0]:.3g}"
-        yield Cause(text, f"draw {kind} from the reference's distribution", 0.0)
+        yield Cause(text, f"draw {kind} from the reference's distribution")
     elif abs(means[0] - means[1]) > SIGMAS * spreads[0] * np.sqrt(2 / ours.size):
         text = f"mean of {kind} {means[1]:.3g}, where the reference has {means[0]:.3g}"
-        yield Cause(text, f"draw {kind} from the reference's distribution", 0.0)
+        yield Cause(text, f"draw {kind} from the reference's distribution")

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from parity.causes.attention import grouped
 from parity.causes.evidence import Cause, Evidence, gather
 from parity.causes.norms import identify
 from parity.stages.finding import Finding
@@ -48,7 +49,7 @@ def compare_dtypes(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[F
     text = f"dtype {theirs[odd[0]]}, where the reference has {ours[odd[0]]}"
     fix = f"cast the parameters to {ours[odd[0]]}"
     detail = f"{len(odd)} of {len(ours)} parameters"
-    return [Finding(f"parameters.{odd[0]}", detail, 1.0, [Cause(text, fix, 0.0)])]
+    return [Finding(f"parameters.{odd[0]}", detail, None, [Cause(text, fix)])]
 
 
 def _at_point(
@@ -61,7 +62,7 @@ def _at_point(
         if np.isfinite(a).all() and not np.isfinite(b).all():
             text = f"NaN in {dtype}: the masked scores are minus infinity"
             fix = "mask with the dtype's own lowest number, in float32 or wider"
-            yield Finding(point.module, str(point), np.inf, [Cause(text, fix, 0.0)])
+            yield Finding(point.module, str(point), np.inf, [Cause(text, fix)])
             continue
         share = float((a != b).mean())
         if _widened(point) and share > ALLOWED:
@@ -88,11 +89,9 @@ def _causes(point: Point, evidence: Evidence, value: np.ndarray, dtype: str) -> 
 def _weights(point: Point, evidence: Evidence, low: torch.dtype) -> Iterator[Replay]:
     value = next(c for c in evidence.computed if c.point == point)
     scores = torch.tensor(value.read["scores"]).to(low)
-    masks = (torch.tensor(m) for m in evidence.inputs if m.dtype == bool and m.ndim == 4)
-    mask = next(masks, None)
+    given = next((m for m in evidence.inputs if m.dtype == bool and m.ndim == 4), None)
+    mask = None if given is None else torch.tensor(grouped(given, value.read["scores"]))
     if mask is not None:
-        heads = (1, 1) if mask.shape[1] == 1 else scores.shape[1:3]
-        mask = mask.reshape(mask.shape[0], *heads, *mask.shape[2:])
         scores = torch.where(mask, scores, torch.finfo(low).min)
     powers = (scores - scores.amax(-1, keepdim=True)).exp()
     weights = powers / powers.sum(-1, keepdim=True)
