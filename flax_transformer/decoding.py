@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from flax_transformer.models import EncoderDecoder, LanguageModel, apply
+from flax_transformer.models import EncoderDecoder, HeadedEncoder, LanguageModel, Model, apply
 from flax_transformer.stacks import Encoder
 
-NextLogits = Callable[[Int[Array, "B W"]], Float[Array, "B W V"]]
+# The tokens of a window, and where in the text it begins -> the logits at each.
+NextLogits = Callable[[Int[Array, "B W"], Int[Array, ""]], Float[Array, "B W V"]]
 
 
 def extend_greedily(
@@ -27,16 +28,20 @@ def extend_greedily(
 
     def step(i, tokens):
         left = jnp.maximum(i - width, 0)
-        logits = next_logits(jax.lax.dynamic_slice_in_dim(tokens, left, width, axis=1))
+        logits = next_logits(_window(tokens, left, width), left)
         last = jax.lax.dynamic_index_in_dim(logits, i - 1 - left, axis=1, keepdims=False)
         return tokens.at[:, i].set(last.argmax(-1).astype(tokens.dtype))
 
     return jax.lax.fori_loop(start, start + num_tokens, step, tokens)
 
 
+def _window(x: Array, left: Array, width: int) -> Array:
+    return jax.lax.dynamic_slice_in_dim(x, left, width, axis=1)
+
+
 @partial(jax.jit, static_argnames=("model", "num_tokens"))
 def greedy(
-    model: Encoder | LanguageModel | EncoderDecoder,
+    model: Model,
     params: dict,
     inputs: dict[str, Array],
     num_tokens: int,
@@ -49,15 +54,21 @@ def greedy(
     window = model.config.max_seq_len
     match model:
         case LanguageModel():
-            next_logits = partial(apply, model, params)
-            return extend_greedily(next_logits, inputs["tokens"], num_tokens, window)
+            prefix = inputs.get("prefix_mask")
+            seen = None if prefix is None else jnp.pad(prefix, ((0, 0), (0, num_tokens)))
+
+            def after_tokens(tokens, left):
+                prefix = None if seen is None else _window(seen, left, tokens.shape[1])
+                return apply(model, params, tokens, prefix_mask=prefix)
+
+            return extend_greedily(after_tokens, inputs["tokens"], num_tokens, window)
         case EncoderDecoder():
             source, source_mask = inputs["source"], inputs.get("source_mask")
             memory = apply(model, params, source, source_mask, method="encode")
 
-            def next_logits(target):
+            def after_target(target, left):
                 return apply(model, params, target, memory, source_mask, method="decode")
 
-            return extend_greedily(next_logits, inputs["target"], num_tokens, window)
-        case Encoder():
+            return extend_greedily(after_target, inputs["target"], num_tokens, window)
+        case Encoder() | HeadedEncoder():
             raise ValueError("model: an encoder writes no tokens; give a decoder")

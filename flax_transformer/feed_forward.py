@@ -64,12 +64,3 @@ class GatedFeedForward(nn.Module):
     ) -> Float[Array, "B T D"]:
         hidden = ACTIVATIONS[self.activation](self.gate_proj(x)) * self.up_proj(x)
         return self.down_proj(self.hidden_dropout(hidden, deterministic=deterministic))
-
-
-def make_ffn(config: spec.ModelConfig) -> nn.Module:
-    """The layer that fills the config's ffn slot."""
-    match config.ffn:
-        case spec.FeedForward(activation=activation):
-            return FeedForward(config, activation)
-        case spec.GatedFeedForward(activation=activation):
-            return GatedFeedForward(config, activation)

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from flax_transformer.moe import chosen_experts
 from flax_transformer.norms import widen
 
 
@@ -54,3 +55,42 @@ def count_exact(
     """
     right = (logits.argmax(-1) == labels) | ~label_mask
     return (right.all(-1) & label_mask.any(-1)).sum()
+
+
+def balance_loss(
+    logits: Float[Array, "B T E"], top_k: int, token_mask: Bool[Array, "B T"] | None
+) -> Float[Array, ""]:
+    """E sum_e f_e P_e: how unevenly one layer's router treats its experts; top_k if evenly.
+
+    f_e: the share of tokens that go to expert e, which sums to top_k. P_e: the mean probability
+    that the router gives it. Padding counts in neither.
+
+    Source: Fedus et al. 2022, equations 4 to 6, for any top_k.
+    """
+    counts = jnp.ones(logits.shape[:2], bool) if token_mask is None else token_mask
+    total = jnp.maximum(counts.sum(), 1)
+    chosen = chosen_experts(logits, top_k) & counts[..., None]
+    probs = jnp.where(counts[..., None], jax.nn.softmax(widen(logits), axis=-1), 0.0)
+    share = chosen.sum((0, 1)).astype(probs.dtype) / total
+    return logits.shape[-1] * (share * probs.sum((0, 1)) / total).sum()
+
+
+def router_loss(
+    layers: list[Float[Array, "B T E"]], top_k: int, token_mask: Bool[Array, "B T"] | None
+) -> Float[Array, ""]:
+    """The mean of `balance_loss` over the layers' router logits.
+
+    Differences: `transformers` lays all layers end to end before it takes shares, so that an expert
+    too busy in one layer is excused by one of the same number that is idle in another.
+    """
+    return jnp.stack([balance_loss(logits, top_k, token_mask) for logits in layers]).mean()
+
+
+def shift_right(labels: Int[Array, "B T"], start: int, padding: int) -> Int[Array, "B T"]:
+    """What a decoder reads to predict `labels`: the start token, then all but the last label.
+
+    A label below 0, which no loss counts (-100), becomes padding: as an index it would be a row.
+    """
+    first = jnp.full_like(labels[:, :1], start)
+    inputs = jnp.concatenate([first, labels[:, :-1]], axis=1)
+    return jnp.where(inputs < 0, padding, inputs)

@@ -11,10 +11,46 @@ from functools import reduce
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
+from transformer_spec import config as spec
 
-def causal_mask(length: int) -> Bool[Array, "1 1 T T"]:
-    """Query t sees keys 0..t."""
-    return jnp.tril(jnp.ones((length, length), bool))[None, None]
+
+def causal_mask(length: int, window: int | None = None) -> Bool[Array, "1 1 T T"]:
+    """Query t sees keys 0..t; with a window W, keys t - W + 1..t.
+
+    Differences: a window of (left, right) = (W, 0) in flash-attention kernels counts keys beside
+    the query's own: W + 1 in all.
+    """
+    at = jnp.arange(length)
+    back = at[:, None] - at
+    seen = back >= 0 if window is None else (back >= 0) & (back < window)
+    return seen[None, None]
+
+
+def prefix_lm_mask(
+    causal: Bool[Array, "1 1 T T"], prefix_mask: Bool[Array, "B T"]
+) -> Bool[Array, "B 1 T T"]:
+    """Every query sees the whole prefix of its row, and of the rest what is causal."""
+    return causal | prefix_mask[:, None, None, :]
+
+
+def decoder_mask(
+    slot: spec.Causal | spec.PrefixLM,
+    length: int,
+    prefix_mask: Bool[Array, "B T"] | None,
+) -> Bool[Array, "#B 1 T T"]:
+    """What a decoder's queries see under the config's mask slot.
+
+    Raises:
+        ValueError: there is a prefix and the slot has no use for it.
+    """
+    match slot:
+        case spec.Causal(window=window):
+            if prefix_mask is not None:
+                raise ValueError("prefix_mask: not usable under Causal; the mask must be PrefixLM")
+            return causal_mask(length, window)
+        case spec.PrefixLM():
+            causal = causal_mask(length)
+            return causal if prefix_mask is None else prefix_lm_mask(causal, prefix_mask)
 
 
 def padding_mask(token_mask: Bool[Array, "B S"]) -> Bool[Array, "B 1 1 S"]:
@@ -31,6 +67,21 @@ def combine_masks(*masks: Bool[Array, "..."] | None) -> Bool[Array, "..."] | Non
 def positions_from(token_mask: Bool[Array, "B T"]) -> Int[Array, "B T"]:
     """Each token's number among the tokens of its row: padding on the left shifts nothing."""
     return jnp.maximum(jnp.cumsum(token_mask.astype(jnp.int32), axis=1) - 1, 0)
+
+
+def two_channel_positions(
+    positions: Int[Array, "B T"], prefix_mask: Bool[Array, "B T"]
+) -> Int[Array, "B 2 T"]:
+    """The place in the prefix, where the answer stays at the last; and the place in the answer.
+
+    For a prefix of c tokens: t and 0 at t < c, then c - 1 and t - c + 1. The prefix ends with the
+    mask token that the answer is to fill, and the answer begins with its start token.
+
+    Source: ChatGLM-6B's own code; Du et al. 2022, section 2.2.
+    """
+    length = prefix_mask.sum(axis=1, keepdims=True)
+    place = jnp.minimum(positions, jnp.maximum(length - 1, 0))
+    return jnp.stack([place, jnp.maximum(positions - length + 1, 0)], axis=1)
 
 
 def check_mask(mask: Array, shape: tuple[int, int, int, int], name: str = "mask") -> None:

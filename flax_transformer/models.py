@@ -1,13 +1,18 @@
 """The models: stacks with a language head on them."""
 
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import flax.linen as nn
+import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from flax_transformer.embeddings import Embed, check_inputs
+from flax_transformer.feed_forward import ACTIVATIONS
+from flax_transformer.heads import head_logits, make_head
+from flax_transformer.norms import make_norm
 from flax_transformer.stacks import Decoder, Encoder, Mask, Positions, TokenMask
 from transformer_spec.config import ModelConfig
+from transformer_spec.parameters import has_heads
 
 
 class LanguageModel(nn.Module):
@@ -26,12 +31,73 @@ class LanguageModel(nn.Module):
         token_mask: TokenMask = None,
         mask: Mask = None,
         positions: Positions = None,
+        prefix_mask: TokenMask = None,
         *,
         deterministic: bool = True,
     ) -> Float[Array, "B T V"]:
-        """Logits [B, T, V]; the arguments are those of `Encoder`."""
-        hidden = self.decoder(tokens, token_mask, mask, positions, deterministic=deterministic)
-        return head_logits(self.lm_head, self.decoder.embed, hidden)
+        """Logits [B, T, V]; the arguments are those of `Decoder`."""
+        hidden = self.decoder(
+            tokens, token_mask, mask, positions, prefix_mask, deterministic=deterministic
+        )
+        return head_logits(self.config, self.lm_head, self.decoder.embed, hidden)
+
+
+class EncoderOutputs(NamedTuple):
+    """What an encoder with heads gives; None for a head that the config does not have.
+
+    hidden: [B, T, D]. logits: [B, T, V], of each token. pooled: [B, D], tanh(W h + b) of the first
+    token. next_sentence: [B, 2], its logits: is the next sentence (0), is not (1).
+    """
+
+    hidden: Float[Array, "B T D"]
+    logits: Float[Array, "B T V"] | None
+    pooled: Float[Array, "B D"] | None
+    next_sentence: Float[Array, "B 2"] | None
+
+
+class HeadedEncoder(nn.Module):
+    """BERT: an encoder with some of a masked-token head, a pooler and a next-sentence head.
+
+    The masked-token head is norm(f(W h + b)) before the output head, f and norm the config's.
+
+    Source: Devlin et al. 2019, section 3.1, and their code (the transform).
+    """
+
+    config: ModelConfig
+
+    def setup(self):
+        c = self.config
+        self.encoder = Encoder(c)
+        self.pooler = nn.Dense(c.d_model) if c.pooler else None
+        self.sentence_head = nn.Dense(2) if c.next_sentence else None
+        self.lm_transform = nn.Dense(c.d_model) if c.masked_lm else None
+        self.lm_norm = make_norm(c) if c.masked_lm else None
+        self.lm_head = make_head(c) if c.masked_lm else None
+
+    def __call__(
+        self,
+        tokens: Int[Array, "..."],
+        token_mask: TokenMask = None,
+        mask: Mask = None,
+        positions: Positions = None,
+        token_types: Positions = None,
+        *,
+        deterministic: bool = True,
+    ) -> EncoderOutputs:
+        """All that the heads say; the arguments are those of `Encoder`."""
+        hidden = self.encoder(
+            tokens, token_mask, mask, positions, token_types, deterministic=deterministic
+        )
+        pooled = None if self.pooler is None else jnp.tanh(self.pooler(hidden[:, 0]))
+        sentence = None if self.sentence_head is None else self.sentence_head(pooled)
+        return EncoderOutputs(hidden, self.masked_logits(hidden), pooled, sentence)
+
+    def masked_logits(self, hidden: Float[Array, "B T D"]) -> Float[Array, "B T V"] | None:
+        """The logits of the masked-token head, where there is one."""
+        if self.lm_transform is None or self.lm_norm is None:
+            return None
+        transformed = ACTIVATIONS[self.config.ffn.activation](self.lm_transform(hidden))
+        return head_logits(self.config, self.lm_head, self.encoder.embed, self.lm_norm(transformed))
 
 
 class EncoderDecoder(nn.Module):
@@ -97,25 +163,7 @@ class EncoderDecoder(nn.Module):
             deterministic=deterministic,
         )
         embed = self.decoder.embed if self.embed is None else self.embed
-        return head_logits(self.lm_head, embed, hidden)
-
-
-def make_head(config: ModelConfig) -> nn.Dense | None:
-    """The output head; None where it is the transposed token embedding."""
-    if config.tie_embeddings:
-        return None
-    return nn.Dense(config.vocab_size, use_bias=config.head_bias)
-
-
-def head_logits(
-    lm_head: nn.Dense | None, embed: Embed | None, hidden: Float[Array, "B T D"]
-) -> Float[Array, "B T V"]:
-    """The logits of a head of its own, or of one tied to the token embedding."""
-    if lm_head is not None:
-        return lm_head(hidden)
-    if embed is None:
-        raise ValueError("embed: none given; a tied head is the token embedding")
-    return embed.attend(hidden)
+        return head_logits(self.config, self.lm_head, embed, hidden)
 
 
 def apply(model: nn.Module, params: dict, *args: Any, **kwargs: Any) -> Array:
@@ -123,11 +171,14 @@ def apply(model: nn.Module, params: dict, *args: Any, **kwargs: Any) -> Array:
     return cast(Array, model.apply({"params": params}, *args, **kwargs))
 
 
-def build_model(config: ModelConfig) -> Encoder | LanguageModel | EncoderDecoder:
+Model = Encoder | HeadedEncoder | LanguageModel | EncoderDecoder
+
+
+def build_model(config: ModelConfig) -> Model:
     """The model of the config's arch."""
     match config.arch:
         case "encoder":
-            return Encoder(config)
+            return HeadedEncoder(config) if has_heads(config) else Encoder(config)
         case "decoder":
             return LanguageModel(config)
         case "encoder_decoder":

@@ -40,11 +40,12 @@ class LayerNorm(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """y = x / sqrt(mean(x**2) + eps) * scale. The product is rounded to x's type once, at the end.
+    """y = x / sqrt(mean(x**2) + eps) * (offset + scale), rounded to x's type once, at the end.
 
     Args:
         features: D, the width of the last axis.
         eps: added inside the root.
+        offset: 1 where the parameter is the distance of the weight from 1 (Gemma), else 0.
     Source: Zhang and Sennrich 2019, equation 4.
     Differences: `F.rms_norm` of torch has eps = machine epsilon by default, and LLaMA's own code
     rounds x / rms to x's type before it multiplies by the weight.
@@ -52,14 +53,17 @@ class RMSNorm(nn.Module):
 
     features: int
     eps: float
+    offset: float = 0.0
 
     def setup(self):
-        self.scale = self.param("scale", nn.initializers.ones, (self.features,), jnp.float32)
+        start = nn.initializers.constant(1 - self.offset)
+        self.scale = self.param("scale", start, (self.features,), jnp.float32)
 
     def __call__(self, x: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
         wide = widen(x)
         mean_square = jnp.square(wide).mean(-1, keepdims=True)
-        return (wide / jnp.sqrt(mean_square + self.eps) * self.scale).astype(x.dtype)
+        normed = wide / jnp.sqrt(mean_square + self.eps)
+        return (normed * (self.offset + widen(self.scale))).astype(x.dtype)
 
 
 class StdLayerNorm(nn.Module):
@@ -97,7 +101,7 @@ def make_norm(config: spec.ModelConfig) -> nn.Module:
     match config.norm:
         case spec.LayerNorm(eps=eps):
             return LayerNorm(config.d_model, eps)
-        case spec.RMSNorm(eps=eps):
-            return RMSNorm(config.d_model, eps)
+        case spec.RMSNorm(eps=eps, offset=offset):
+            return RMSNorm(config.d_model, eps, offset)
         case spec.StdLayerNorm(eps=eps):
             return StdLayerNorm(config.d_model, eps)

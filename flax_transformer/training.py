@@ -12,16 +12,15 @@ import optax
 from jaxtyping import Array
 
 from flax_transformer.decoding import greedy
-from flax_transformer.losses import count_correct, count_exact, cross_entropy
-from flax_transformer.models import EncoderDecoder, LanguageModel, apply, build_model
+from flax_transformer.losses import count_correct, count_exact, cross_entropy, router_loss
+from flax_transformer.models import EncoderDecoder, Model, apply, build_model
 from flax_transformer.optim import apply_updates, global_norm, make_optimizer
-from flax_transformer.stacks import Encoder
 from transformer_spec import initializers, naming
-from transformer_spec.config import ModelConfig
+from transformer_spec.config import MixtureOfExperts, ModelConfig
 from transformer_spec.experiment import TrainConfig
+from transformer_spec.taps import collecting
 from transformer_spec.tasks.task import Batch
 
-Model = Encoder | LanguageModel | EncoderDecoder
 Metrics = dict[str, Any]
 
 
@@ -47,7 +46,7 @@ def init_params(model: Model, scheme: initializers.Scheme, key: Array, dtype: st
     shapes = naming.named_shapes(template)
     named = {
         name: _draw(
-            initializers.distribution(scheme, name, shapes),
+            initializers.distribution(scheme, name, shapes, model.config.norm_start),
             jax.random.fold_in(key, i),
             shape,
             dtype,
@@ -77,6 +76,7 @@ def train_step(
     model: Model,
     optimizer: optax.GradientTransformation,
     smoothing: float,
+    router_weight: float,
 ) -> tuple[TrainState, Metrics]:
     """One update.
 
@@ -86,8 +86,13 @@ def train_step(
     rngs = {"dropout": jax.random.fold_in(state.dropout_key, state.step)}
 
     def loss_of(params):
-        logits = apply(model, params, **batch.inputs, deterministic=False, rngs=rngs)
+        with collecting("router_logits") as routed:
+            logits = apply(model, params, **batch.inputs, deterministic=False, rngs=rngs)
         loss = cross_entropy(logits, batch.labels, batch.label_mask, smoothing)
+        ffn = model.config.ffn
+        if router_weight and isinstance(ffn, MixtureOfExperts):
+            mask = batch.inputs.get("token_mask")
+            loss += router_weight * router_loss(routed, ffn.top_k, mask)
         return loss, count_correct(logits, batch.labels, batch.label_mask)
 
     (loss, correct), grads = jax.value_and_grad(loss_of, has_aux=True)(state.params)
@@ -107,7 +112,7 @@ def compiled_train_step() -> Callable[..., tuple[TrainState, Metrics]]:
     known = jax.default_backend() == "cpu" and _compiler_knows(options)
     return jax.jit(
         train_step,
-        static_argnames=("model", "optimizer", "smoothing"),
+        static_argnames=("model", "optimizer", "smoothing", "router_weight"),
         donate_argnames="state",
         compiler_options=options if known else None,
     )
@@ -145,6 +150,7 @@ class Trainer:
         self.model = build_model(model_config)
         self.optimizer = make_optimizer(train_config)
         self.smoothing = train_config.label_smoothing
+        self.router_weight = train_config.router_loss
         self.train_step = compiled_train_step()
         init_key, dropout_key = jax.random.split(jax.random.key(train_config.seed))
         params = init_params(self.model, train_config.init, init_key, train_config.dtype)
@@ -164,6 +170,7 @@ class Trainer:
             model=self.model,
             optimizer=self.optimizer,
             smoothing=self.smoothing,
+            router_weight=self.router_weight,
         )
         return metrics
 

@@ -11,15 +11,15 @@ import flax_transformer
 import flax_transformer.attention as flax_attention
 import flax_transformer.blocks as flax_blocks
 import flax_transformer.embeddings as flax_embeddings
-import flax_transformer.feed_forward as flax_ffn
 import flax_transformer.losses as flax_losses
+import flax_transformer.moe as flax_moe
 import flax_transformer.norms as flax_norms
 import torch_reference
 import torch_reference.attention as torch_attention
 import torch_reference.blocks as torch_blocks
 import torch_reference.embeddings as torch_embeddings
-import torch_reference.feed_forward as torch_ffn
 import torch_reference.losses as torch_losses
+import torch_reference.moe as torch_moe
 import torch_reference.norms as torch_norms
 from parity import precision
 from parity.hostile import hostile_config, normal, ragged_mask, random_mask, tokens
@@ -103,7 +103,7 @@ def feed_forward(slot: FeedForward | GatedFeedForward) -> Component:
     config = hostile_config(ffn=slot)
 
     def build(dtype: str) -> Pair:
-        twins = flax_ffn.make_ffn(config), torch_ffn.make_ffn(config)
+        twins = flax_moe.make_ffn(config), torch_moe.make_ffn(config)
         adjust = partial(off_the_kink, config)
         return Pair(*twins, {"x": normal(B, T, D)}, dtype=dtype, adjust=adjust)
 

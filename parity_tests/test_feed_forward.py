@@ -8,7 +8,9 @@ import pytest
 import torch
 
 import flax_transformer.feed_forward as flax_ffn
+import flax_transformer.moe as flax_moe
 import torch_reference.feed_forward as torch_ffn
+import torch_reference.moe as torch_moe
 from parity.hostile import hostile_config, normal
 from parity.twins import Pair
 from transformer_spec import config as spec
@@ -21,7 +23,7 @@ ACTIVATIONS = ["relu", "gelu", "gelu_tanh", "silu", "sigmoid"]
 @pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
 def test_twins_agree(float64, ledger, activation, slot, bias):
     config = hostile_config(ffn=slot(activation=activation), ffn_bias=bias)
-    pair = Pair(flax_ffn.make_ffn(config), torch_ffn.make_ffn(config), {"x": normal(2, 5, 13)})
+    pair = Pair(flax_moe.make_ffn(config), torch_moe.make_ffn(config), {"x": normal(2, 5, 13)})
     ledger(f"feed_forward.{slot.__name__}", pair.differences())
 
 
@@ -60,7 +62,7 @@ def test_the_gate_alone_is_activated():
     """With all gates closed the layer is silent whatever `up` says; silu(up) would not be."""
     config = hostile_config(ffn=spec.GatedFeedForward(activation="relu"), ffn_bias=True)
     x = normal(2, 5, 13)
-    pair = Pair(flax_ffn.make_ffn(config), torch_ffn.make_ffn(config), {"x": x})
+    pair = Pair(flax_moe.make_ffn(config), torch_moe.make_ffn(config), {"x": x})
     closed = pair.params | {"gate_proj": {"kernel": jnp.zeros((13, 17)), "bias": -jnp.ones(17)}}
     out = pair.call_flax(closed, x=jnp.asarray(x))
     np.testing.assert_allclose(out, np.broadcast_to(closed["down_proj"]["bias"], out.shape))

@@ -55,7 +55,8 @@ def public(package: str) -> dict[str, list[str]]:
 
 
 # What one framework has by itself: Linen's dropout draws its own bits, its modules are applied to
-# parameters kept apart, shapes stand in for an initialized tree; optax brings its own clipping.
+# parameters kept apart, shapes stand in for an initialized tree; optax brings its own clipping;
+# torch's casts reach tables.
 ONE_SIDED = {
     "compiled_train_step",
     "threefry",
@@ -63,6 +64,7 @@ ONE_SIDED = {
     "apply",
     "parameter_template",
     "clip_by_global_norm",
+    "ExactTable",
 }
 
 

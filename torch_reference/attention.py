@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch_reference.dropout import Dropout
 from torch_reference.masks import check_mask
 from torch_reference.norms import widen
+from torch_reference.positions import Rotation, rotate
 from transformer_spec.config import ModelConfig
 from transformer_spec.taps import tap
 
@@ -36,16 +37,18 @@ def dot_product_attention(
     mask: Bool[Tensor, "..."] | None = None,
     *,
     scale: float,
+    bias: Float[Tensor, "*#B N T S"] | None = None,
     temperature: float = 1.0,
     dropout: Callable[[Tensor], Tensor] = lambda weights: weights,
 ) -> tuple[Float[Tensor, "B T N H"], Float[Tensor, "B N T S"]]:
-    """softmax(scale / temperature * Q K^T) V, and the weights of the softmax.
+    """softmax((scale Q K^T + bias) / temperature) V, and the weights of the softmax.
 
     Args:
         q, k, v: N query heads read from K key/value heads; query heads n G .. n G + G - 1 share
             key/value head n, with G = N / K. K = N is multi-head, K = 1 multi-query attention.
         mask: boolean, True = may attend, broadcastable to [B, N, T, S].
         scale: the factor on the scores, head_dim**-0.5 in the paper.
+        bias: added to the scaled scores of each head: ALiBi's or T5's.
         temperature: above 1 evens the weights out, toward 0 makes them one-hot.
         dropout: applied to the weights that multiply V; the returned weights are whole.
     Raises:
@@ -65,6 +68,9 @@ def dot_product_attention(
         mask = mask.reshape(mask.shape[0], *split, *mask.shape[2:])
     grouped = q.reshape(batch, length, kv_heads, heads // kv_heads, width)
     scores = torch.einsum("BTKGH,BSKH->BKGTS", grouped, k) * (scale / temperature)
+    if bias is not None:
+        by_group = bias.reshape(-1, kv_heads, heads // kv_heads, length, keys)
+        scores = scores + by_group.to(scores.dtype) / temperature
     scores = tap("scores", scores)
     weights = tap("weights", masked_softmax(scores, mask).to(v.dtype))
     context = tap("context", torch.einsum("BKGTS,BSKH->BTKGH", dropout(weights), v))
@@ -75,7 +81,8 @@ class Attention(nn.Module):
     """O = concat(head_1 .. head_N) Wo, where head_n attends with x Wq to memory Wk, memory Wv.
 
     Self-attention where memory is None, cross-attention otherwise. Biases, widths, heads and scale
-    are the config's.
+    are the config's. A rotation turns queries and keys, a bias is added to the scores: what the
+    config's positions ask for, in self-attention alone.
 
     Source: Vaswani et al. 2017, section 3.2.2.
     Differences: `nn.MultiheadAttention` of torch fuses Wq, Wk, Wv into `in_proj_weight`, expects
@@ -96,17 +103,25 @@ class Attention(nn.Module):
         x: Float[Tensor, "B T D"],
         memory: Float[Tensor, "B S D"] | None = None,
         mask: Bool[Tensor, "..."] | None = None,
+        rotation: Rotation | None = None,
+        bias: Float[Tensor, "..."] | None = None,
         *,
         temperature: float = 1.0,
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B N T S"]]:
         """The output and the attention weights. Nobody pays for weights that are not used."""
         memory = x if memory is None else memory
+        q = tap("q", self._heads(self.q_proj(x)))
+        k = tap("k", self._heads(self.k_proj(memory)))
+        if rotation is not None:
+            q = tap("q_rotated", rotate(q, rotation, self.config.interleaved))
+            k = tap("k_rotated", rotate(k, rotation, self.config.interleaved))
         context, weights = dot_product_attention(
-            tap("q", self._heads(self.q_proj(x))),
-            tap("k", self._heads(self.k_proj(memory))),
+            q,
+            k,
             tap("v", self._heads(self.v_proj(memory))),
             mask,
             scale=self.config.score_scale,
+            bias=bias,
             temperature=temperature,
             dropout=self.weights_dropout,
         )

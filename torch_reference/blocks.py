@@ -7,19 +7,24 @@ from torch import Tensor, nn
 
 from torch_reference.attention import Attention
 from torch_reference.dropout import Dropout
-from torch_reference.feed_forward import make_ffn
+from torch_reference.moe import make_ffn
 from torch_reference.norms import make_norm
-from transformer_spec.config import ModelConfig, PostNorm, PreNorm
+from torch_reference.positions import Rotation
+from transformer_spec.config import DeepNorm, ModelConfig, PostNorm, PreNorm, SandwichNorm
 
 
 class Block(nn.Module):
-    """Pre-norm: x + drop(f(norm(x))). Post-norm: norm(x + drop(f(x))). f: each sublayer in turn.
+    """Each sublayer f in turn, with dropout on its output, in a residual.
+
+    Pre-norm: x + f(norm(x)). Post-norm: norm(x + f(x)). Sandwich: x + norm'(f(norm(x))). Deep:
+    norm(alpha x + f(x)).
 
     Args:
         config: sizes and slots.
         cross_attention: whether a sublayer that attends to the encoder stands in the middle.
     Source: Vaswani et al. 2017, section 3.1 (post-norm) and 5.4 (dropout on the output of each
-    sublayer, before it is added); Xiong et al. 2020 (pre-norm).
+    sublayer, before it is added); Xiong et al. 2020 (pre-norm); Ding et al. 2021 (sandwich);
+    Wang et al. 2022 (deep).
     """
 
     def __init__(self, config: ModelConfig, cross_attention: bool = False):
@@ -33,6 +38,10 @@ class Block(nn.Module):
             self.cross_attn = Attention(c)
         self.ffn_norm = make_norm(c)
         self.ffn = make_ffn(c)
+        sandwich = isinstance(c.residual, SandwichNorm)
+        self.attn_out_norm = make_norm(c) if sandwich else None
+        self.cross_out_norm = make_norm(c) if sandwich and cross_attention else None
+        self.ffn_out_norm = make_norm(c) if sandwich else None
         self.attn_out_dropout = Dropout(c.attn_out_dropout)
         self.ffn_out_dropout = Dropout(c.ffn_out_dropout)
 
@@ -42,9 +51,11 @@ class Block(nn.Module):
         mask: Bool[Tensor, "..."] | None = None,
         memory: Float[Tensor, "B S D"] | None = None,
         memory_mask: Bool[Tensor, "..."] | None = None,
+        rotation: Rotation | None = None,
+        bias: Float[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "B T D"]:
         def attend(h):
-            out, _ = self.attn(h, None, mask)
+            out, _ = self.attn(h, None, mask, rotation, bias)
             return self.attn_out_dropout(out)
 
         def attend_to_memory(h):
@@ -54,14 +65,23 @@ class Block(nn.Module):
         def feed_forward(h):
             return self.ffn_out_dropout(self.ffn(h))
 
-        x = self._residual(x, self.attn_norm, attend)
+        x = self._residual(x, self.attn_norm, attend, self.attn_out_norm)
         if self.cross_attention:
-            x = self._residual(x, self.cross_norm, attend_to_memory)
-        return self._residual(x, self.ffn_norm, feed_forward)
+            x = self._residual(x, self.cross_norm, attend_to_memory, self.cross_out_norm)
+        return self._residual(x, self.ffn_norm, feed_forward, self.ffn_out_norm)
 
-    def _residual(self, x: Tensor, norm: nn.Module, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+    def _residual(
+        self,
+        x: Tensor,
+        norm: nn.Module,
+        sublayer: Callable[[Tensor], Tensor],
+        out_norm: nn.Module | None,
+    ) -> Tensor:
         match self.config.residual:
-            case PreNorm():
-                return x + sublayer(norm(x))
+            case PreNorm() | SandwichNorm():
+                out = sublayer(norm(x))
+                return x + (out if out_norm is None else out_norm(out))
             case PostNorm():
                 return norm(x + sublayer(x))
+            case DeepNorm(alpha=alpha):
+                return norm(alpha * x + sublayer(x))

@@ -3,13 +3,15 @@
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from torch_reference.models import EncoderDecoder, LanguageModel
+from torch_reference.models import EncoderDecoder, HeadedEncoder, LanguageModel, Model
 from torch_reference.stacks import Encoder
 
-NextLogits = Callable[[Int[Tensor, "B W"]], Float[Tensor, "B W V"]]
+# The tokens of a window, and where in the text it begins -> the logits at each.
+NextLogits = Callable[[Int[Tensor, "B W"], int], Float[Tensor, "B W V"]]
 
 
 def extend_greedily(
@@ -21,15 +23,14 @@ def extend_greedily(
     """
     tokens = prefix
     for _ in range(num_tokens):
-        last = next_logits(tokens[:, -window:])[:, -1]
+        left = max(tokens.shape[1] - window, 0)
+        last = next_logits(tokens[:, left:], left)[:, -1]
         tokens = torch.cat([tokens, last.argmax(-1, keepdim=True).to(tokens.dtype)], dim=1)
     return tokens
 
 
 @torch.no_grad()
-def greedy(
-    model: Encoder | LanguageModel | EncoderDecoder, inputs: dict[str, Tensor], num_tokens: int
-) -> Int[Tensor, "B L"]:
+def greedy(model: Model, inputs: dict[str, Tensor], num_tokens: int) -> Int[Tensor, "B L"]:
     """The model's own prefix (`tokens` or `target`) with `num_tokens` more, each the most probable.
 
     Args:
@@ -38,14 +39,21 @@ def greedy(
     window = model.config.max_seq_len
     match model:
         case LanguageModel():
-            return extend_greedily(model, inputs["tokens"], num_tokens, window)
+            prefix = inputs.get("prefix_mask")
+            seen = None if prefix is None else F.pad(prefix, (0, num_tokens))
+
+            def after_tokens(tokens, left):
+                prefix = None if seen is None else seen[:, left : left + tokens.shape[1]]
+                return model(tokens, prefix_mask=prefix)
+
+            return extend_greedily(after_tokens, inputs["tokens"], num_tokens, window)
         case EncoderDecoder():
             source, source_mask = inputs["source"], inputs.get("source_mask")
             memory = model.encode(source, source_mask)
 
-            def next_logits(target):
+            def after_target(target, left):
                 return model.decode(target, memory, source_mask)
 
-            return extend_greedily(next_logits, inputs["target"], num_tokens, window)
-        case Encoder():
+            return extend_greedily(after_target, inputs["target"], num_tokens, window)
+        case Encoder() | HeadedEncoder():
             raise ValueError("model: an encoder writes no tokens; give a decoder")

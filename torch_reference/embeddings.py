@@ -9,9 +9,11 @@ from transformer_spec.config import ModelConfig
 
 
 class Embed(nn.Module):
-    """x = E[token] * scale, with scale sqrt(D) or 1; as a tied head, logits = h E^T.
+    """x = E[token] * scale, with scale sqrt(D) or 1; as a tied head, logits = (s h) E^T.
 
-    Source: Vaswani et al. 2017, section 3.4. The head uses the table unscaled.
+    The head uses the table unscaled; s is 1, or D**-0.5 in T5.
+
+    Source: Vaswani et al. 2017, section 3.4; Raffel et al. 2020, their code (s).
     """
 
     def __init__(self, config: ModelConfig):
@@ -24,7 +26,7 @@ class Embed(nn.Module):
 
     def attend(self, hidden: Float[Tensor, "B T D"]) -> Float[Tensor, "B T V"]:
         """The logits of a head tied to this table."""
-        return torch.einsum("BTD,VD->BTV", hidden, self.weight)
+        return torch.einsum("BTD,VD->BTV", hidden * self.config.head_scale, self.weight)
 
 
 def check_ids(ids: Tensor, limit: int, name: str) -> None:
@@ -58,3 +60,29 @@ def check_inputs(config: ModelConfig, tokens: Tensor, token_mask: Tensor | None,
     check_tokens(tokens, config, name)
     if token_mask is not None:
         check_token_mask(token_mask, tuple(tokens.shape), f"{name.removesuffix('s')}_mask")
+
+
+def check_positions(
+    positions: Tensor, config: ModelConfig, shape: tuple[int, ...], two_channels: bool
+) -> None:
+    """Raise ValueError unless `positions` are ids below max_seq_len in the tokens' shape."""
+    batch, length = shape
+    expected = (batch, 2, length) if two_channels else (batch, length)
+    if tuple(positions.shape) not in (expected, (1, *expected[1:])):
+        found = tuple(positions.shape)
+        raise ValueError(f"positions: shape {found} is not usable; expected {expected}")
+    check_ids(positions, config.max_seq_len, "positions")
+
+
+def check_token_types(
+    token_types: Tensor | None, config: ModelConfig, shape: tuple[int, ...]
+) -> None:
+    """Raise ValueError unless `token_types` are segments of the config in the tokens' shape."""
+    if token_types is None:
+        return
+    if not config.num_token_types:
+        raise ValueError("token_types: not usable; the config has num_token_types 0")
+    if tuple(token_types.shape) != tuple(shape):
+        found = tuple(token_types.shape)
+        raise ValueError(f"token_types: shape {found} is not usable; expected {tuple(shape)}")
+    check_ids(token_types, config.num_token_types, "token_types")

@@ -12,10 +12,49 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from transformer_spec import config as spec
 
-def causal_mask(length: int, device: torch.device | None = None) -> Bool[Tensor, "1 1 T T"]:
-    """Query t sees keys 0..t."""
-    return torch.ones(length, length, dtype=torch.bool, device=device).tril()[None, None]
+
+def causal_mask(
+    length: int, window: int | None = None, device: torch.device | None = None
+) -> Bool[Tensor, "1 1 T T"]:
+    """Query t sees keys 0..t; with a window W, keys t - W + 1..t.
+
+    Differences: a window of (left, right) = (W, 0) in flash-attention kernels counts keys beside
+    the query's own: W + 1 in all.
+    """
+    at = torch.arange(length, device=device)
+    back = at[:, None] - at
+    seen = back >= 0 if window is None else (back >= 0) & (back < window)
+    return seen[None, None]
+
+
+def prefix_lm_mask(
+    causal: Bool[Tensor, "1 1 T T"], prefix_mask: Bool[Tensor, "B T"]
+) -> Bool[Tensor, "B 1 T T"]:
+    """Every query sees the whole prefix of its row, and of the rest what is causal."""
+    return causal | prefix_mask[:, None, None, :]
+
+
+def decoder_mask(
+    slot: spec.Causal | spec.PrefixLM,
+    length: int,
+    prefix_mask: Bool[Tensor, "B T"] | None,
+    device: torch.device | None = None,
+) -> Bool[Tensor, "#B 1 T T"]:
+    """What a decoder's queries see under the config's mask slot.
+
+    Raises:
+        ValueError: there is a prefix and the slot has no use for it.
+    """
+    match slot:
+        case spec.Causal(window=window):
+            if prefix_mask is not None:
+                raise ValueError("prefix_mask: not usable under Causal; the mask must be PrefixLM")
+            return causal_mask(length, window, device)
+        case spec.PrefixLM():
+            causal = causal_mask(length, device=device)
+            return causal if prefix_mask is None else prefix_lm_mask(causal, prefix_mask)
 
 
 def padding_mask(token_mask: Bool[Tensor, "B S"]) -> Bool[Tensor, "B 1 1 S"]:
@@ -32,6 +71,21 @@ def combine_masks(*masks: Bool[Tensor, "..."] | None) -> Bool[Tensor, "..."] | N
 def positions_from(token_mask: Bool[Tensor, "B T"]) -> Int[Tensor, "B T"]:
     """Each token's number among the tokens of its row: padding on the left shifts nothing."""
     return (token_mask.long().cumsum(dim=1) - 1).clamp(min=0)
+
+
+def two_channel_positions(
+    positions: Int[Tensor, "B T"], prefix_mask: Bool[Tensor, "B T"]
+) -> Int[Tensor, "B 2 T"]:
+    """The place in the prefix, where the answer stays at the last; and the place in the answer.
+
+    For a prefix of c tokens: t and 0 at t < c, then c - 1 and t - c + 1. The prefix ends with the
+    mask token that the answer is to fill, and the answer begins with its start token.
+
+    Source: ChatGLM-6B's own code; Du et al. 2022, section 2.2.
+    """
+    length = prefix_mask.sum(dim=1, keepdim=True)
+    place = torch.minimum(positions, (length - 1).clamp(min=0))
+    return torch.stack([place, (positions - length + 1).clamp(min=0)], dim=1)
 
 
 def check_mask(mask: Tensor, shape: tuple[int, int, int, int], name: str = "mask") -> None:

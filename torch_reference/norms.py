@@ -35,25 +35,27 @@ class LayerNorm(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """y = x / sqrt(mean(x**2) + eps) * weight. The product is rounded to x's type once, at the end.
+    """y = x / sqrt(mean(x**2) + eps) * (offset + weight), rounded to x's type once, at the end.
 
     Args:
         features: D, the width of the last axis.
         eps: added inside the root.
+        offset: 1 where the parameter is the distance of the weight from 1 (Gemma), else 0.
     Source: Zhang and Sennrich 2019, equation 4.
     Differences: `F.rms_norm` of torch has eps = machine epsilon by default, and LLaMA's own code
     rounds x / rms to x's type before it multiplies by the weight.
     """
 
-    def __init__(self, features: int, eps: float):
+    def __init__(self, features: int, eps: float, offset: float = 0.0):
         super().__init__()
-        self.eps = eps
-        self.weight = nn.Parameter(torch.ones(features))
+        self.eps, self.offset = eps, offset
+        self.weight = nn.Parameter(torch.full((features,), 1 - offset))
 
     def forward(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
         wide = widen(x)
         mean_square = wide.square().mean(-1, keepdim=True)
-        return (wide / torch.sqrt(mean_square + self.eps) * self.weight).to(x.dtype)
+        normed = wide / torch.sqrt(mean_square + self.eps)
+        return (normed * (self.offset + widen(self.weight))).to(x.dtype)
 
 
 class StdLayerNorm(nn.Module):
@@ -90,7 +92,7 @@ def make_norm(config: spec.ModelConfig) -> nn.Module:
     match config.norm:
         case spec.LayerNorm(eps=eps):
             return LayerNorm(config.d_model, eps)
-        case spec.RMSNorm(eps=eps):
-            return RMSNorm(config.d_model, eps)
+        case spec.RMSNorm(eps=eps, offset=offset):
+            return RMSNorm(config.d_model, eps, offset)
         case spec.StdLayerNorm(eps=eps):
             return StdLayerNorm(config.d_model, eps)

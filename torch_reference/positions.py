@@ -1,11 +1,17 @@
-"""Position encodings that are added to the token embeddings."""
+"""How order enters: vectors added to embeddings, rotations of queries and keys, score biases."""
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from torch_reference.norms import widen
 from transformer_spec import config as spec
+from transformer_spec.distances import alibi_slopes, distance_buckets
+from transformer_spec.rotary import BLOCK, amplitude, frequencies, rotation_tables
+
+# cos and sin of every angle, [B or 1, T, C, P]: P pairs of dimensions in each of C channels.
+Rotation = tuple[Float[Tensor, "B T C P"], Float[Tensor, "B T C P"]]
 
 
 def sinusoidal_table(max_seq_len: int, d_model: int) -> np.ndarray:
@@ -24,34 +30,154 @@ def sinusoidal_table(max_seq_len: int, d_model: int) -> np.ndarray:
     return table
 
 
-class Sinusoidal(nn.Module):
-    """Rows of the sinusoidal table; no parameters, nothing in the state dict."""
+class ExactTable(nn.Module):
+    """A float64 table in no state dict, whatever its module is cast to.
+
+    A module's casts reach its buffers, and a table once rounded cannot be made exact again: it
+    follows the module to its device and stays in float64.
+    """
 
     table: Tensor
 
-    def __init__(self, max_seq_len: int, d_model: int):
+    def __init__(self, table: np.ndarray):
         super().__init__()
-        table = torch.as_tensor(sinusoidal_table(max_seq_len, d_model))
-        self.register_buffer("table", table, persistent=False)
+        self.register_buffer("table", torch.as_tensor(table), persistent=False)
 
     def _apply(self, fn, recurse=True):
-        # A module's casts reach its buffers, and a table once rounded cannot be made exact again:
-        # it follows the module to its device and stays in float64.
         exact = self.table
         super()._apply(fn, recurse)
         self.table = exact.to(self.table.device)
         return self
 
+
+class Sinusoidal(ExactTable):
+    """Rows of the sinusoidal table; no parameters, nothing in the state dict."""
+
+    def __init__(self, max_seq_len: int, d_model: int):
+        super().__init__(sinusoidal_table(max_seq_len, d_model))
+
     def forward(self, positions: Int[Tensor, "*B T"]) -> Float[Tensor, "*B T D"]:
         return self.table[positions]
 
 
+class RotaryTable(nn.Module):
+    """cos(f_i t) and sin(f_i t) for positions t and the pairs' frequencies f_i; no parameters.
+
+    Args:
+        frequencies: [P], from `transformer_spec.rotary.frequencies`.
+        max_seq_len: positions are below it.
+        amplitude: multiplies both (YaRN's attention factor, else 1).
+    """
+
+    def __init__(self, frequencies: tuple[float, ...], max_seq_len: int, amplitude: float):
+        super().__init__()
+        starts, within = rotation_tables(np.array(frequencies), max_seq_len)
+        self.starts = ExactTable(amplitude * starts)
+        self.within = ExactTable(within)
+
+    def forward(self, positions: Int[Tensor, "B T C"]) -> Rotation:
+        block, rest = positions // BLOCK, positions % BLOCK
+        cos_a, sin_a = self.starts.table[:, block]
+        cos_b, sin_b = self.within.table[:, rest]
+        return cos_a * cos_b - sin_a * sin_b, sin_a * cos_b + cos_a * sin_b
+
+
+def rotate(
+    x: Float[Tensor, "B T N H"], rotation: Rotation, interleaved: bool
+) -> Float[Tensor, "B T N H"]:
+    """(a, b) -> (a cos - b sin, b cos + a sin) for every pair of a head; what is left over stays.
+
+    Args:
+        interleaved: pairs are neighbours; else a channel's first half is paired with its second.
+    Source: Su et al. 2021, equation 34; Black et al. 2022 (halves, a part of each head).
+    """
+    wide = widen(x)
+    cos, sin = (part[:, :, None].to(wide.dtype) for part in rotation)
+    channels, pairs = cos.shape[-2:]
+    width = 2 * channels * pairs
+    turning = wide[..., :width].reshape(
+        *x.shape[:-1], channels, *((pairs, 2) if interleaved else (2, pairs))
+    )
+    axis = -1 if interleaved else -2
+    a, b = turning.unbind(axis)
+    turned = torch.stack([a * cos - b * sin, b * cos + a * sin], axis)
+    flat = turned.reshape(*x.shape[:-1], width)
+    return torch.cat([flat, wide[..., width:]], dim=-1).to(x.dtype)
+
+
+class ALiBi(ExactTable):
+    """bias = -slope_n |t - s| for head n, query t, key s; no parameters.
+
+    Source: Press et al. 2022, section 3. BLOOM's code adds slope_n s instead: for a causal query
+    that is the same up to a constant per query, which softmax does not see.
+    """
+
+    def __init__(self, num_heads: int):
+        super().__init__(alibi_slopes(num_heads))
+
+    def forward(self, positions: Int[Tensor, "B T"]) -> Float[Tensor, "B N T T"]:
+        distance = (positions[:, :, None] - positions[:, None, :]).abs()
+        return -self.table[:, None, None] * distance[:, None]
+
+
+class RelativeBias(nn.Module):
+    """bias = E[bucket(s - t), n] for head n, query t, key s.
+
+    Bidirectional: half of the buckets for keys up to the query, half for those after it. Else all
+    are for keys up to the query, and later keys share the bucket of distance 0.
+
+    Source: Raffel et al. 2020, section 2.1. One table per stack, used by all of its layers.
+    """
+
+    def __init__(self, slot: spec.RelativeBias, num_heads: int, bidirectional: bool):
+        super().__init__()
+        self.slot, self.bidirectional = slot, bidirectional
+        self.weight = nn.Parameter(torch.randn(slot.num_buckets, num_heads))
+
+    def forward(self, positions: Int[Tensor, "B T"]) -> Float[Tensor, "B N T T"]:
+        ahead = positions[:, None, :] - positions[:, :, None]
+        return self.weight[self.buckets(ahead)].movedim(-1, 1)
+
+    def buckets(self, ahead: Int[Tensor, "*S"]) -> Int[Tensor, "*S"]:
+        """The bucket of a key that stands `ahead` of its query."""
+        count = self.slot.num_buckets // (2 if self.bidirectional else 1)
+        buckets = distance_buckets(count, self.slot.max_distance)
+        table = torch.as_tensor(buckets, device=ahead.device)
+        distance = ahead.abs() if self.bidirectional else (-ahead).clamp(min=0)
+        side = count * (ahead > 0) if self.bidirectional else 0
+        return table[distance.clamp(max=self.slot.max_distance)] + side
+
+
 def make_positions(config: spec.ModelConfig) -> nn.Module | None:
-    """The module that fills the config's position slot: positions -> vectors to add."""
+    """What makes vectors to add to the embeddings, where the position slot asks for it."""
     match config.position:
         case spec.Sinusoidal():
             return Sinusoidal(config.max_seq_len, config.d_model)
         case spec.Learned():
             return nn.Embedding(config.max_seq_len, config.d_model)
-        case spec.NoPosition():
+        case _:
+            return None
+
+
+def make_rotary(config: spec.ModelConfig) -> RotaryTable | None:
+    """What makes rotations of queries and keys, where the position slot asks for it."""
+    match config.position:
+        case spec.Rotary(theta=theta, scaling=scaling):
+            pairs = frequencies(config.rotary_size, theta, scaling)
+            return RotaryTable(tuple(pairs.tolist()), config.max_seq_len, amplitude(scaling))
+        case spec.TwoChannelRotary(theta=theta):
+            pairs = frequencies(config.head_size // 2, theta, spec.NoScaling())
+            return RotaryTable(tuple(pairs.tolist()), config.max_seq_len, 1.0)
+        case _:
+            return None
+
+
+def make_score_bias(config: spec.ModelConfig, bidirectional: bool) -> nn.Module | None:
+    """What makes a bias on scores, where the position slot asks for it."""
+    match config.position:
+        case spec.ALiBi():
+            return ALiBi(config.num_heads)
+        case spec.RelativeBias() as slot:
+            return RelativeBias(slot, config.num_heads, bidirectional)
+        case _:
             return None

@@ -9,16 +9,15 @@ import torch
 from torch import Tensor
 
 from torch_reference.decoding import greedy
-from torch_reference.losses import count_correct, count_exact, cross_entropy
-from torch_reference.models import EncoderDecoder, LanguageModel, build_model
+from torch_reference.losses import count_correct, count_exact, cross_entropy, router_loss
+from torch_reference.models import Model, build_model
 from torch_reference.optim import apply_updates, clip_by_global_norm, global_norm, make_optimizer
-from torch_reference.stacks import Encoder
 from transformer_spec import initializers, naming
-from transformer_spec.config import ModelConfig
+from transformer_spec.config import MixtureOfExperts, ModelConfig
 from transformer_spec.experiment import TrainConfig
+from transformer_spec.taps import collecting
 from transformer_spec.tasks.task import Batch
 
-Model = Encoder | LanguageModel | EncoderDecoder
 Metrics = dict[str, Any]
 
 
@@ -37,7 +36,11 @@ def init_params(model: Model, scheme: initializers.Scheme, generator: torch.Gene
     parameters = dict(model.named_parameters())
     shapes = {name: tuple(p.shape) for name, p in parameters.items()}
     for name, parameter in parameters.items():
-        _draw(initializers.distribution(scheme, name, shapes), parameter, generator)
+        _draw(
+            initializers.distribution(scheme, name, shapes, model.config.norm_start),
+            parameter,
+            generator,
+        )
 
 
 def _draw(
@@ -58,6 +61,7 @@ def train_step(
     learning_rate: float,
     *,
     smoothing: float,
+    router_weight: float,
     clip_norm: float | None,
     forward: Callable[..., Any],
 ) -> Metrics:
@@ -67,8 +71,13 @@ def train_step(
     update, with dropout on.
     """
     state.model.train()
-    logits = forward(**batch.inputs)
+    with collecting("router_logits") as routed:
+        logits = forward(**batch.inputs)
     loss = cross_entropy(logits, batch.labels, batch.label_mask, smoothing)
+    ffn = state.model.config.ffn
+    if router_weight and isinstance(ffn, MixtureOfExperts):
+        mask = batch.inputs.get("token_mask")
+        loss += router_weight * router_loss(routed, ffn.top_k, mask)
     state.optimizer.zero_grad()
     loss.backward()
     grads = [p.grad for p in state.model.parameters() if p.grad is not None]
@@ -116,6 +125,7 @@ class Trainer:
             self._on_device(batch),
             learning_rate,
             smoothing=self.config.label_smoothing,
+            router_weight=self.config.router_loss,
             clip_norm=self.config.clip_norm,
             forward=self.forward,
         )

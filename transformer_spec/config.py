@@ -8,78 +8,58 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from transformer_spec import fields
-from transformer_spec.fields import Variant, check_types, field, require
+from transformer_spec.fields import check_types, field, require
+from transformer_spec.rotary import LinearScaling, Llama3Scaling, NoScaling, YarnScaling
+from transformer_spec.slots import (
+    Activation,
+    ALiBi,
+    Causal,
+    DeepNorm,
+    FeedForward,
+    GatedFeedForward,
+    LayerNorm,
+    Learned,
+    MixtureOfExperts,
+    NoPosition,
+    PostNorm,
+    PrefixLM,
+    PreNorm,
+    RelativeBias,
+    RMSNorm,
+    Rotary,
+    SandwichNorm,
+    Sinusoidal,
+    StdLayerNorm,
+    TwoChannelRotary,
+)
 
-Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "sigmoid"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sinusoidal(Variant):
-    """Fixed sines and cosines added to the embeddings (Vaswani et al. 2017, section 3.5)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Learned(Variant):
-    """A trained vector per position added to the embeddings (Gehring et al. 2017; GPT, BERT)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class NoPosition(Variant):
-    """Nothing: order is visible through the causal mask alone."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Norm(Variant):
-    eps: float = 1e-5
-
-    def __post_init__(self):
-        check_types(self)
-        fields.require_positive("eps", self.eps)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LayerNorm(_Norm):
-    """Mean and variance over the features, eps inside the root (Ba et al. 2016)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RMSNorm(_Norm):
-    """Root mean square alone, no mean, no bias (Zhang and Sennrich 2019)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StdLayerNorm(_Norm):
-    """The hand-written variant of many tutorials: unbiased std, eps added outside the root."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PreNorm(Variant):
-    """x + f(norm(x)), and a final norm after the last block (GPT-2)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PostNorm(Variant):
-    """norm(x + f(x)), no final norm (the 2017 paper, BERT)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class FeedForward(Variant):
-    """W2 f(W1 x) (the 2017 paper, section 3.3)."""
-
-    activation: Activation = "relu"
-
-    def __post_init__(self):
-        check_types(self)
-
-
-@dataclass(frozen=True, kw_only=True)
-class GatedFeedForward(Variant):
-    """W2 (f(Wg x) * W1 x): sigmoid is GLU, gelu GEGLU, silu SwiGLU (Shazeer 2020)."""
-
-    activation: Activation = "silu"
-
-    def __post_init__(self):
-        check_types(self)
+__all__ = [
+    "ALiBi",
+    "Activation",
+    "Causal",
+    "DeepNorm",
+    "FeedForward",
+    "GatedFeedForward",
+    "LayerNorm",
+    "Learned",
+    "LinearScaling",
+    "Llama3Scaling",
+    "MixtureOfExperts",
+    "ModelConfig",
+    "NoPosition",
+    "NoScaling",
+    "PostNorm",
+    "PreNorm",
+    "PrefixLM",
+    "RMSNorm",
+    "RelativeBias",
+    "Rotary",
+    "SandwichNorm",
+    "Sinusoidal",
+    "StdLayerNorm",
+    "TwoChannelRotary",
+    "YarnScaling",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,17 +76,28 @@ class ModelConfig:
     num_heads: int = field("query heads")
     num_kv_heads: int | None = field("key/value heads: fewer is grouped, 1 is multi-query", None)
     head_dim: int | None = field("width of a head; none: d_model / num_heads", None)
-    position: Sinusoidal | Learned | NoPosition = field("how order enters")
+    position: (
+        Sinusoidal | Learned | Rotary | TwoChannelRotary | ALiBi | RelativeBias | NoPosition
+    ) = field("how order enters")
+    mask: Causal | PrefixLM = field("what a decoder's queries see; an encoder's see all", Causal())
     norm: LayerNorm | RMSNorm | StdLayerNorm = field("normalization layer")
-    residual: PreNorm | PostNorm = field("where the norm sits around a sublayer")
-    ffn: FeedForward | GatedFeedForward = field("feed-forward sublayer")
+    residual: PreNorm | PostNorm | SandwichNorm | DeepNorm = field(
+        "where the norm sits around a sublayer"
+    )
+    ffn: FeedForward | GatedFeedForward | MixtureOfExperts = field("feed-forward sublayer")
     qkv_bias: bool = field("bias in the q, k and v projections", False)
     out_bias: bool = field("bias in the attention output projection", False)
     ffn_bias: bool = field("bias in the feed-forward projections", True)
-    head_bias: bool = field("bias in an untied output head", False)
+    head_bias: bool = field("bias in the output head", False)
     tie_embeddings: bool = field("output head = transposed token embedding", False)
     share_embeddings: bool = field("encoder and decoder share one token embedding", False)
     scale_embeddings: bool = field("multiply token embeddings by sqrt(d_model)", False)
+    scale_head: bool = field("multiply a tied head's input by d_model**-0.5", False)
+    embed_norm: bool = field("normalize the sum of the embeddings", False)
+    num_token_types: int = field("segments an encoder tells apart; 0: none", 0)
+    masked_lm: bool = field("an encoder's head that predicts masked tokens", False)
+    pooler: bool = field("tanh layer on an encoder's first token", False)
+    next_sentence: bool = field("two logits on the pooler: is it the next sentence?", False)
     attention_scale: float | None = field("factor on the scores; none: head_dim**-0.5", None)
     embed_dropout: float = field("dropout on embeddings + positions", 0.0)
     attn_dropout: float = field("dropout on attention weights", 0.0)
@@ -119,6 +110,8 @@ class ModelConfig:
         self._check_sizes()
         self._check_heads()
         self._check_stacks()
+        self._check_slots()
+        self._check_heads_on_top()
         for name in self.__dataclass_fields__:
             if name.endswith("_dropout"):
                 fields.require_rate(name, getattr(self, name))
@@ -149,12 +142,37 @@ class ModelConfig:
         require(usable, "num_decoder_layers", depth, expected)
         if self.share_embeddings:
             require(two, "share_embeddings", True, f"false for a lone {self.arch}")
-        if self.head_bias:
-            headed = self.arch != "encoder" and not self.tie_embeddings
-            require(headed, "head_bias", True, "false where there is no output head of its own")
-        if self.tie_embeddings:
-            expected = "false: an encoder has no output head"
-            require(self.arch != "encoder", "tie_embeddings", True, expected)
+
+    def _check_slots(self):
+        head, rotary = self.head_size, self.position
+        if isinstance(rotary, Rotary):
+            width = self.rotary_size
+            expected = f"such that an even number of a head's {head} dimensions turn, 2 or more"
+            require(width >= 2 and width % 2 == 0, "position", rotary.fraction, expected)
+        if isinstance(rotary, TwoChannelRotary):
+            require(head % 4 == 0, "head_dim", head, "a multiple of 4 under TwoChannelRotary")
+            prefixed = isinstance(self.mask, PrefixLM)
+            require(prefixed, "mask", self.mask, "PrefixLM under TwoChannelRotary")
+        if self.mask != Causal():
+            require(self.arch != "encoder", "mask", self.mask, "Causal() for an encoder, unused")
+        if isinstance(self.mask, PrefixLM):
+            require(self.arch == "decoder", "mask", self.mask, "Causal in an encoder_decoder")
+        if isinstance(self.ffn, MixtureOfExperts):
+            require(not self.ffn_bias, "ffn_bias", True, "false under MixtureOfExperts")
+
+    def _check_heads_on_top(self):
+        headed = self.arch != "encoder" or self.masked_lm
+        for name in ("tie_embeddings", "head_bias"):
+            expected = "false: there is no output head"
+            require(headed or not getattr(self, name), name, True, expected)
+        if self.scale_head:
+            require(self.tie_embeddings, "scale_head", True, "false for a head that is not tied")
+        require(self.num_token_types >= 0, "num_token_types", self.num_token_types, "at least 0")
+        for name in ("num_token_types", "masked_lm", "pooler", "next_sentence"):
+            value = getattr(self, name)
+            require(not value or self.arch == "encoder", name, value, f"unset for a {self.arch}")
+        if self.next_sentence:
+            require(self.pooler, "next_sentence", True, "false without a pooler")
 
     @property
     def head_size(self) -> int:
@@ -167,6 +185,23 @@ class ModelConfig:
         return self.num_heads if self.num_kv_heads is None else self.num_kv_heads
 
     @property
+    def rotary_size(self) -> int:
+        """R, the dimensions of a head that turn; 0 where none does."""
+        return (
+            int(self.head_size * self.position.fraction) if isinstance(self.position, Rotary) else 0
+        )
+
+    @property
+    def interleaved(self) -> bool:
+        """Whether neighbouring dimensions turn together, instead of halves."""
+        return isinstance(self.position, Rotary) and self.position.interleaved
+
+    @property
+    def has_final_norm(self) -> bool:
+        """Whether the residual stream is left unnormalized by the last block."""
+        return isinstance(self.residual, PreNorm | SandwichNorm)
+
+    @property
     def score_scale(self) -> float:
         """The factor on q.k before the softmax."""
         return self.head_size**-0.5 if self.attention_scale is None else self.attention_scale
@@ -175,6 +210,16 @@ class ModelConfig:
     def embedding_scale(self) -> float:
         """The factor on the token embeddings (section 3.4 of the 2017 paper)."""
         return self.d_model**0.5 if self.scale_embeddings else 1.0
+
+    @property
+    def head_scale(self) -> float:
+        """The factor on the hidden states before a tied head (Raffel et al. 2020, their code)."""
+        return self.d_model**-0.5 if self.scale_head else 1.0
+
+    @property
+    def norm_start(self) -> float:
+        """The weight under which a norm layer only normalizes."""
+        return 1 - self.norm.offset if isinstance(self.norm, RMSNorm) else 1.0
 
     def to_dict(self) -> dict[str, Any]:
         return fields.to_dict(self)

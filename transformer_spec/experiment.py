@@ -27,6 +27,7 @@ class TrainConfig:
     decay_all: bool = field("decay norms, biases and embeddings too", False)
     clip_norm: float | None = field("clip gradients to this global norm; none: never", None)
     label_smoothing: float = field("probability mass spread over the vocabulary", 0.0)
+    router_loss: float = field("weight of a mixture's balance loss", 0.0)
     init: Scheme = field("distribution of fresh parameters", "xavier_uniform")
     seed: int = field("seed of data, initialization and dropout", 0)
     dtype: Literal["float32", "float64"] = field("of parameters and arithmetic", "float32")
@@ -48,6 +49,8 @@ class TrainConfig:
             fields.require_rate(name, getattr(self, name))
         finite = 0 <= self.weight_decay < float("inf")
         require(finite, "weight_decay", self.weight_decay, "a finite number, 0 or above")
+        finite = 0 <= self.router_loss < float("inf")
+        require(finite, "router_loss", self.router_loss, "a finite number, 0 or above")
         if self.clip_norm is not None:
             fields.require_positive("clip_norm", self.clip_norm)
         require(0 <= self.seed < 2**32, "seed", self.seed, "in [0, 2**32)")

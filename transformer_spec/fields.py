@@ -47,7 +47,7 @@ class Variant:
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     def to_dict(self) -> dict[str, Any]:
-        return {"type": type(self).__name__} | dataclasses.asdict(self)
+        return {"type": type(self).__name__} | to_dict(self)
 
     def __str__(self) -> str:
         return repr(self)
@@ -109,7 +109,11 @@ def variant_from_dict(field_name: str, data: Mapping[str, Any], annotation: Any)
     if name not in options:
         raise ConfigError(f"{field_name}: no variant {name!r}; {nearest(str(name), options)}")
     variant = options[name]
+    annotations = typing.get_type_hints(variant)
     check_names(f"field of {name}", arguments, [f.name for f in dataclasses.fields(variant)])  # type: ignore[arg-type]
+    for key, value in arguments.items():
+        if variants(annotations[key]) and isinstance(value, Mapping):
+            arguments[key] = variant_from_dict(key, value, annotations[key])
     try:
         return variant(**arguments)
     except TypeError as error:  # a required argument is missing
@@ -119,15 +123,25 @@ def variant_from_dict(field_name: str, data: Mapping[str, Any], annotation: Any)
 def parse_variant(field_name: str, text: str, annotation: Any) -> Variant:
     """`"RMSNorm"` or `"RMSNorm(eps=1e-6)"` as the variant it names; nothing is evaluated."""
     try:
-        node = ast.parse(text, mode="eval").body
-        call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
-        if call.args or not isinstance(call.func, ast.Name):
-            raise ValueError("one name, arguments by keyword")
-        arguments = {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
-    except (SyntaxError, ValueError):
+        data = _called(ast.parse(text, mode="eval").body)
+    except (SyntaxError, ValueError, RecursionError):
         hint = " or ".join(variants(annotation))
         raise ConfigError(f"{field_name}: cannot read {text!r}; write {hint}") from None
-    return variant_from_dict(field_name, {"type": call.func.id} | arguments, annotation)
+    return variant_from_dict(field_name, data, annotation)
+
+
+def _called(node: ast.expr) -> dict[str, Any]:
+    """`Name` or `Name(key=value, ...)` as a dictionary; a value may be such a call itself."""
+    call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
+    if call.args or not isinstance(call.func, ast.Name):
+        raise ValueError("one name, arguments by keyword")
+    values = {
+        str(k.arg): _called(k.value)
+        if isinstance(k.value, ast.Call | ast.Name)
+        else ast.literal_eval(k.value)
+        for k in call.keywords
+    }
+    return {"type": call.func.id} | values
 
 
 def parse_value(field_name: str, text: str, annotation: Any) -> Any:

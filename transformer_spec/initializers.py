@@ -35,7 +35,9 @@ class Fill:
 Distribution = Uniform | Normal | Fill
 
 
-def distribution(scheme: Scheme, name: str, shapes: dict[str, tuple[int, ...]]) -> Distribution:
+def distribution(
+    scheme: Scheme, name: str, shapes: dict[str, tuple[int, ...]], norm_start: float = 1.0
+) -> Distribution:
     """The distribution of parameter `name` among a model's `shapes`.
 
     xavier_uniform: U(+-sqrt(6 / (fan_in + fan_out))) on every matrix, embeddings too, with q, k
@@ -46,16 +48,18 @@ def distribution(scheme: Scheme, name: str, shapes: dict[str, tuple[int, ...]]) 
     weights and on their biases, N(0, 1) on embeddings. Linen's defaults differ: LeCun normal on
     kernels, 0 on biases, N(0, 1/d_model) on embeddings.
 
-    Norms start as the identity under either.
+    Norms start as the identity under either, their weights at `norm_start`. The matrices of a
+    mixture's experts are stacked, and each is drawn as if it stood alone.
     """
     if is_norm(name):
-        return Fill(0.0 if is_bias(name) else 1.0)
+        return Fill(0.0 if is_bias(name) else norm_start)
     if scheme == "xavier_uniform":
         return Fill(0.0) if is_bias(name) else Uniform((6 / sum(_fused(name, shapes))) ** 0.5)
     if is_embedding(name):
         return Normal(1.0)
-    fan_in = shapes[name.removesuffix("bias") + "weight" if is_bias(name) else name][1]
-    return Uniform(fan_in**-0.5)
+    weight = name.removesuffix("bias") + "weight" if is_bias(name) else name
+    # The bias of a tied head stands beside no matrix of its own.
+    return Uniform(shapes[weight][-1] ** -0.5) if weight in shapes else Fill(0.0)
 
 
 def _fused(name: str, shapes: dict[str, tuple[int, ...]]) -> tuple[int, int]:
@@ -63,4 +67,4 @@ def _fused(name: str, shapes: dict[str, tuple[int, ...]]) -> tuple[int, int]:
     layer, _, rest = name.rpartition(".")[0].rpartition(".")
     parts = ("q_proj", "k_proj", "v_proj")
     names = [f"{layer}.{part}.weight" for part in parts] if rest in parts else [name]
-    return sum(shapes[n][0] for n in names), shapes[name][1]
+    return sum(shapes[n][-2] for n in names), shapes[name][-1]

@@ -11,8 +11,10 @@ from transformer_spec.config import (
     GatedFeedForward,
     LayerNorm,
     Learned,
+    MixtureOfExperts,
     ModelConfig,
-    PreNorm,
+    RelativeBias,
+    SandwichNorm,
     StdLayerNorm,
 )
 
@@ -34,7 +36,8 @@ def is_norm(name: str) -> bool:
 
 
 def is_embedding(name: str) -> bool:
-    return name.split(".")[-2].endswith("embed")
+    """Whether its rows are looked up: tokens, positions, segments, T5's buckets of distance."""
+    return name.split(".")[-2].endswith(("embed", "rel_bias"))
 
 
 def is_bias(name: str) -> bool:
@@ -52,7 +55,9 @@ def is_decayed(name: str) -> bool:
 def _model(c: ModelConfig) -> Shapes:
     match c.arch:
         case "encoder":
-            yield from _stack("", c, c.num_layers, cross=False)
+            prefix = "encoder." if has_heads(c) else ""
+            yield from _stack(prefix, c, c.num_layers, cross=False)
+            yield from _encoder_heads(c)
         case "decoder":
             yield from _stack("decoder.", c, c.num_layers, cross=False)
         case "encoder_decoder":
@@ -60,8 +65,30 @@ def _model(c: ModelConfig) -> Shapes:
                 yield "embed.weight", (c.vocab_size, c.d_model)
             yield from _stack("encoder.", c, c.num_layers, cross=False)
             yield from _stack("decoder.", c, c.num_decoder_layers or 0, cross=True)
-    if c.arch != "encoder" and not c.tie_embeddings:
-        yield from _linear("lm_head", c.d_model, c.vocab_size, c.head_bias)
+    if c.arch != "encoder" or c.masked_lm:
+        yield from _lm_head(c)
+
+
+def has_heads(c: ModelConfig) -> bool:
+    """Whether an encoder carries more than its stack."""
+    return c.masked_lm or c.pooler
+
+
+def _encoder_heads(c: ModelConfig) -> Shapes:
+    if c.pooler:
+        yield from _linear("pooler", c.d_model, c.d_model, bias=True)
+    if c.next_sentence:
+        yield from _linear("sentence_head", c.d_model, 2, bias=True)
+    if c.masked_lm:
+        yield from _linear("lm_transform", c.d_model, c.d_model, bias=True)
+        yield from _norm("lm_norm", c)
+
+
+def _lm_head(c: ModelConfig) -> Shapes:
+    if not c.tie_embeddings:
+        yield "lm_head.weight", (c.vocab_size, c.d_model)
+    if c.head_bias:
+        yield "lm_head.bias", (c.vocab_size,)
 
 
 def _stack(prefix: str, c: ModelConfig, depth: int, cross: bool) -> Shapes:
@@ -69,21 +96,44 @@ def _stack(prefix: str, c: ModelConfig, depth: int, cross: bool) -> Shapes:
         yield f"{prefix}embed.weight", (c.vocab_size, c.d_model)
     if isinstance(c.position, Learned):
         yield f"{prefix}pos_embed.weight", (c.max_seq_len, c.d_model)
+    if c.num_token_types:
+        yield f"{prefix}type_embed.weight", (c.num_token_types, c.d_model)
+    if c.embed_norm:
+        yield from _norm(f"{prefix}embed_norm", c)
+    if isinstance(c.position, RelativeBias):
+        yield f"{prefix}rel_bias.weight", (c.position.num_buckets, c.num_heads)
     for i in range(depth):
         yield from _block(f"{prefix}layers.{i}.", c, cross)
-    if isinstance(c.residual, PreNorm):
+    if c.has_final_norm:
         yield from _norm(f"{prefix}final_norm", c)
 
 
 def _block(prefix: str, c: ModelConfig, cross: bool) -> Shapes:
-    for attn, norm in [("attn", "attn_norm"), ("cross_attn", "cross_norm")][: 1 + cross]:
-        yield from _norm(prefix + norm, c)
-        yield from _attention(f"{prefix}{attn}.", c)
-    yield from _norm(f"{prefix}ffn_norm", c)
+    for sublayer, name in [("attn", "attn"), ("cross_attn", "cross")][: 1 + cross]:
+        yield from _norms(prefix + name, c)
+        yield from _attention(f"{prefix}{sublayer}.", c)
+    yield from _norms(f"{prefix}ffn", c)
+    yield from _feed_forward(f"{prefix}ffn.", c)
+
+
+def _norms(sublayer: str, c: ModelConfig) -> Shapes:
+    yield from _norm(f"{sublayer}_norm", c)
+    if isinstance(c.residual, SandwichNorm):
+        yield from _norm(f"{sublayer}_out_norm", c)
+
+
+def _feed_forward(prefix: str, c: ModelConfig) -> Shapes:
+    if isinstance(c.ffn, MixtureOfExperts):
+        experts = c.ffn.num_experts
+        yield f"{prefix}router.weight", (experts, c.d_model)
+        yield f"{prefix}gate_proj.weight", (experts, c.d_ff, c.d_model)
+        yield f"{prefix}up_proj.weight", (experts, c.d_ff, c.d_model)
+        yield f"{prefix}down_proj.weight", (experts, c.d_model, c.d_ff)
+        return
     if isinstance(c.ffn, GatedFeedForward):
-        yield from _linear(f"{prefix}ffn.gate_proj", c.d_model, c.d_ff, c.ffn_bias)
-    yield from _linear(f"{prefix}ffn.up_proj", c.d_model, c.d_ff, c.ffn_bias)
-    yield from _linear(f"{prefix}ffn.down_proj", c.d_ff, c.d_model, c.ffn_bias)
+        yield from _linear(f"{prefix}gate_proj", c.d_model, c.d_ff, c.ffn_bias)
+    yield from _linear(f"{prefix}up_proj", c.d_model, c.d_ff, c.ffn_bias)
+    yield from _linear(f"{prefix}down_proj", c.d_ff, c.d_model, c.ffn_bias)
 
 
 def _attention(prefix: str, c: ModelConfig) -> Shapes:

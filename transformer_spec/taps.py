@@ -19,6 +19,22 @@ def tap(name: str, value: Any) -> Any:
 
 
 @contextmanager
+def collecting(name: str) -> Iterator[list[Any]]:
+    """The values of every `tap` of that name inside the `with`, in order."""
+    values: list[Any] = []
+    heard = _recorders[-1] if _recorders else None
+
+    def collect(given: str, value: Any) -> Any:
+        value = value if heard is None else heard(given, value)
+        if given == name:
+            values.append(value)
+        return value
+
+    with recording(collect):
+        yield values
+
+
+@contextmanager
 def recording(recorder: Recorder) -> Iterator[None]:
     """Every `tap` inside the `with` goes through `recorder`."""
     _recorders.append(recorder)

@@ -14,15 +14,15 @@ _decode = Decoder.forward
 
 
 def _norm_on_branch(
-    self: Block, x: Tensor, norm: nn.Module, sublayer: Callable[[Tensor], Tensor]
+    self: Block, x: Tensor, norm: nn.Module, sublayer: Callable[[Tensor], Tensor], out_norm: None
 ) -> Tensor:
     return x + norm(sublayer(x))
 
 
 def _first_norm_again(
-    self: Block, x: Tensor, norm: nn.Module, sublayer: Callable[[Tensor], Tensor]
+    self: Block, x: Tensor, norm: nn.Module, sublayer: Callable[[Tensor], Tensor], out_norm: None
 ) -> Tensor:
-    return _residual(self, x, self.attn_norm if norm is self.ffn_norm else norm, sublayer)
+    return _residual(self, x, self.attn_norm if norm is self.ffn_norm else norm, sublayer, out_norm)
 
 
 @wraps(_decode)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from parity.plants.plant import Plant, swapped
-from torch_reference import attention, stacks
+from torch_reference import attention, masks, stacks
 from torch_reference.masks import causal_mask, combine_masks
 from torch_reference.stacks import self_attention_mask
 
@@ -27,13 +27,13 @@ def _biased(scores: Tensor, mask: Tensor | None, hidden: float, seen: float = 0.
     return (scores + torch.where(mask, seen, hidden).to(scores.dtype)).softmax(dim=-1)
 
 
-def _future(length, device=None):
-    return causal_mask(length, device).transpose(-1, -2)
+def _future(length, window=None, device=None):
+    return causal_mask(length, window, device).transpose(-1, -2)
 
 
-def _causal_unless_padded(config, tokens, token_mask, mask, *, causal):
-    causal = causal and token_mask is None
-    return self_attention_mask(config, tokens, token_mask, mask, causal=causal)
+def _causal_unless_padded(config, tokens, token_mask, mask, own):
+    own = own if token_mask is None else None
+    return self_attention_mask(config, tokens, token_mask, mask, own)
 
 
 def _minus_infinity(scores, mask):
@@ -42,18 +42,18 @@ def _minus_infinity(scores, mask):
     return scores.softmax(dim=-1)
 
 
-def _triangle_of_the_width(config, tokens, token_mask, mask, *, causal):
-    rest = self_attention_mask(config, tokens, token_mask, mask, causal=False)
-    if not causal:
+def _triangle_of_the_width(config, tokens, token_mask, mask, own):
+    rest = self_attention_mask(config, tokens, token_mask, mask, None)
+    if own is None:
         return rest
     width = config.d_model
     # As jax indexes: past the end of the buffer its last row and column are read again.
     at = torch.arange(tokens.shape[1], device=tokens.device).clamp(max=width - 1)
-    return combine_masks(causal_mask(width, tokens.device)[..., at[:, None], at], rest)
+    return combine_masks(causal_mask(width, device=tokens.device)[..., at[:, None], at], rest)
 
 
-def _without_documents(config, tokens, token_mask, mask, *, causal):
-    return self_attention_mask(config, tokens, token_mask, None, causal=causal)
+def _without_documents(config, tokens, token_mask, mask, own):
+    return self_attention_mask(config, tokens, token_mask, None, own)
 
 
 PLANTS = (
@@ -69,7 +69,7 @@ PLANTS = (
         case="modern",
         at="decoder",
         cause="^reversed causality",
-        install=partial(swapped, stacks, "causal_mask", _future),
+        install=partial(swapped, masks, "causal_mask", _future),
     ),
     Plant(
         id="MSK-07",

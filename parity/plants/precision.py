@@ -30,9 +30,9 @@ class _StoredInFloat32(LanguageModel):
     def _apply(self, fn, recurse=True):
         return super()._apply(lambda tensor: fn(tensor).to(tensor.dtype), recurse)
 
-    def forward(self, tokens, token_mask=None, mask=None, positions=None):
+    def forward(self, tokens, token_mask=None, mask=None, positions=None, prefix_mask=None):
         with torch.autocast(tokens.device.type, torch.bfloat16):
-            return super().forward(tokens, token_mask, mask, positions)
+            return super().forward(tokens, token_mask, mask, positions, prefix_mask)
 
 
 PLANTS = (

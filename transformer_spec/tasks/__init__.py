@@ -1,8 +1,8 @@
 """What the models train on: batches in NumPy, made from a seed and a number."""
 
-from transformer_spec.config import ModelConfig
+from transformer_spec.config import MixtureOfExperts, ModelConfig
 from transformer_spec.experiment import TrainConfig
-from transformer_spec.fields import ConfigError
+from transformer_spec.fields import ConfigError, require
 from transformer_spec.tasks.language_model import LanguageModelTask
 from transformer_spec.tasks.sort import SortTask
 from transformer_spec.tasks.task import Task
@@ -10,6 +10,9 @@ from transformer_spec.tasks.task import Task
 
 def make_task(model: ModelConfig, train: TrainConfig) -> Task:
     """The task of the TrainConfig, its data read and checked."""
+    routed = model.arch == "decoder" and isinstance(model.ffn, MixtureOfExperts)
+    expected = "0 but for a decoder with MixtureOfExperts"
+    require(routed or train.router_loss == 0, "router_loss", train.router_loss, expected)
     match train.task:
         case "sort":
             return SortTask(model, train)
