@@ -1,0 +1,44 @@
+"""What a checkpoint that cannot be used is answered with."""
+
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be used. One line: the file or tensor, and what would be right.
+
+    Names come from files: what in them would break the line or steer a terminal is escaped.
+    """
+
+    def __init__(self, message: str):
+        escaped = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
+        super().__init__("".join(escaped))
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, or its kind where it says nothing."""
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
+
+
+@contextmanager
+def explained(path: Path, *kinds: type[Exception], problem: str = "") -> Iterator[None]:
+    """What the system says of a file, or a library by these `kinds`, in one line that names it."""
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except OSError as error:
+        raise CheckpointError(f"{path}: {error.strerror or first_line(error)}") from None
+    except kinds as error:
+        raise CheckpointError(f"{path}: {problem}: {first_line(error)}") from None
+
+
+def library(name: str, path: Path) -> Any:
+    """An optional library, imported when a file needs it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise CheckpointError(f"{path}: needs {name} to be read; pip install {name}") from None
