@@ -70,7 +70,7 @@ def positions_from(token_mask: Bool[Array, "B T"]) -> Int[Array, "B T"]:
 
 
 def two_channel_positions(
-    positions: Int[Array, "B T"], prefix_mask: Bool[Array, "B T"]
+    positions: Int[Array, "#B T"], prefix_mask: Bool[Array, "B T"]
 ) -> Int[Array, "B 2 T"]:
     """The place in the prefix, where the answer stays at the last; and the place in the answer.
 

@@ -11,7 +11,7 @@ from transformer_spec.distances import alibi_slopes, distance_buckets
 from transformer_spec.rotary import BLOCK, amplitude, frequencies, rotation_tables
 
 # cos and sin of every angle, [B or 1, T, C, P]: P pairs of dimensions in each of C channels.
-Rotation = tuple[Float[Array, "B T C P"], Float[Array, "B T C P"]]
+Rotation = tuple[Float[Array, "#B T C P"], Float[Array, "#B T C P"]]
 
 
 def sinusoidal_table(max_seq_len: int, d_model: int) -> np.ndarray:

@@ -1,5 +1,6 @@
 """Our own twins held against each other: a preset at full size, on hostile weights."""
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -10,9 +11,10 @@ import torch_reference
 from parity.lockstep import Trainer
 from parity.pair import Result, compare
 from parity.twin_pair import TwinPair
-from transformer_spec import presets
+from transformer_spec import parameters, presets
 from transformer_spec.command_line import without_dropout
-from transformer_spec.config import ModelConfig
+from transformer_spec.config import ModelConfig, PrefixLM
+from transformer_spec.fields import ConfigError
 from transformer_spec.schedules import learning_rate
 from transformer_spec.tasks import make_task
 
@@ -25,9 +27,10 @@ def check(preset: str, dtype: str = "float64", gradients: bool = False, seed: in
     """Every value, and with `gradients` every gradient, of a preset's twins.
 
     Raises:
-        ConfigError: there is no such preset.
+        ConfigError: there is no such preset, or this machine cannot hold it.
     """
     config = without_dropout(presets.get(preset).model)
+    _refuse_too_large(preset, config, gradients)
     pair = TwinPair(config, example_inputs(config, seed), seed)
     return compare(
         torch_reference.build_model(config).eval(),
@@ -39,6 +42,17 @@ def check(preset: str, dtype: str = "float64", gradients: bool = False, seed: in
         reference="flax",
         sizes=pair.sizes(),
     )
+
+
+def _refuse_too_large(preset: str, config: ModelConfig, gradients: bool) -> None:
+    """Both twins hold every parameter in float64, and its gradient where those are asked for."""
+    needed = 2 * 8 * parameters.count(config) * (2 if gradients else 1)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > memory:
+        raise ConfigError(
+            f"preset: {preset} needs {needed / 1e9:,.0f} GB in float64, this machine has "
+            f"{memory / 1e9:,.0f} GB; choose one of fewer parameters (train.py --list)"
+        )
 
 
 def example_inputs(config: ModelConfig, seed: int) -> dict[str, np.ndarray]:
@@ -54,7 +68,12 @@ def example_inputs(config: ModelConfig, seed: int) -> dict[str, np.ndarray]:
         return np.stack([at >= min(2, width - 1), at < max(width - 3, 1)])
 
     if config.arch != "encoder_decoder":
-        return {"tokens": ids(length), "token_mask": mask(length)}
+        inputs = {"tokens": ids(length), "token_mask": mask(length)}
+        if config.num_token_types:
+            inputs["token_types"] = rng.integers(0, config.num_token_types, (BATCH, length))
+        if isinstance(config.mask, PrefixLM):
+            inputs["prefix_mask"] = np.arange(length) < np.array([[length // 2], [length // 3]])
+        return inputs
     keys = min(KEYS, config.max_seq_len)
     return {
         "source": ids(keys),

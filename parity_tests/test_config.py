@@ -9,12 +9,25 @@ import pytest
 
 from parity.hostile import hostile_config
 from transformer_spec import fields
-from transformer_spec.config import ModelConfig
+from transformer_spec.config import (
+    Causal,
+    DeepNorm,
+    Llama3Scaling,
+    MixtureOfExperts,
+    ModelConfig,
+    PrefixLM,
+    RelativeBias,
+    RMSNorm,
+    Rotary,
+    TwoChannelRotary,
+    YarnScaling,
+)
 from transformer_spec.experiment import TrainConfig
 from transformer_spec.fields import ConfigError
 from transformer_spec.presets import PRESETS
 
 SORT = PRESETS["sort"]
+MIXTURE = MixtureOfExperts(num_experts=4, top_k=2)
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -55,7 +68,13 @@ def test_every_field_has_help(config):
         ({"attn_dropout": float("nan")}, r"attn_dropout: nan .* in \[0, 1\)"),
         ({"attention_scale": 0.0}, "attention_scale: 0.0 .* above 0"),
         ({"attention_scale": float("inf")}, "attention_scale: inf .* finite"),
-        ({"tie_embeddings": True}, "head_bias: True .* false"),
+        ({"scale_head": True}, "scale_head: True .* false for a head that is not tied"),
+        ({"position": Rotary(fraction=0.1)}, "position: 0.1 .* even number of a head's 32"),
+        ({"position": TwoChannelRotary()}, r"mask: Causal\(window=None\) .* PrefixLM under"),
+        ({"mask": PrefixLM()}, r"mask: PrefixLM\(\) .* Causal in an encoder_decoder"),
+        ({"ffn": MIXTURE}, "ffn_bias: True .* false under MixtureOfExperts"),
+        ({"num_token_types": 2}, "num_token_types: 2 .* unset for a encoder_decoder"),
+        ({"pooler": True}, "pooler: True .* unset for a encoder_decoder"),
         ({"norm": "LayerNorm"}, "norm: 'LayerNorm' .* LayerNorm or RMSNorm or StdLayerNorm"),
         ({"norm": None}, "norm: None"),
     ],
@@ -72,8 +91,35 @@ def test_a_lone_stack_has_no_use_for_the_fields_of_two():
         hostile_config(num_decoder_layers=2)
     with pytest.raises(ConfigError, match="share_embeddings: True .* false for a lone decoder"):
         hostile_config(share_embeddings=True)
-    with pytest.raises(ConfigError, match="tie_embeddings: True .* no output head"):
-        hostile_config(arch="encoder", tie_embeddings=True)
+    for name in ("tie_embeddings", "head_bias"):
+        with pytest.raises(ConfigError, match=f"{name}: True .* no output head"):
+            hostile_config(arch="encoder", **{name: True})
+    with pytest.raises(ConfigError, match="mask: Causal.* for an encoder, unused"):
+        hostile_config(arch="encoder", mask=Causal(window=3))
+    with pytest.raises(ConfigError, match="next_sentence: True .* false without a pooler"):
+        hostile_config(arch="encoder", next_sentence=True)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Causal(window=0), "window: 0 .* at least 1"),
+        (lambda: Rotary(theta=1.0), "theta: 1.0 .* above 1"),
+        (lambda: Rotary(fraction=0.0), r"fraction: 0.0 .* in \(0, 1\]"),
+        (lambda: Rotary(scaling="linear"), "scaling: 'linear' .* NoScaling or LinearScaling"),
+        (lambda: Llama3Scaling(high_freq_factor=1.0), "high_freq_factor: 1.0 .* above low_freq"),
+        (lambda: YarnScaling(factor=0.5, original_max_seq_len=8), "factor: 0.5 .* at least 1"),
+        (lambda: RelativeBias(num_buckets=6), "num_buckets: 6 .* a multiple of 4"),
+        (lambda: RelativeBias(max_distance=16), "max_distance: 16 .* above half"),
+        (lambda: RMSNorm(offset=0.5), "offset: 0.5 .* 0 or 1"),
+        (lambda: DeepNorm(alpha=0.0), "alpha: 0.0 .* above 0"),
+        (lambda: MixtureOfExperts(num_experts=1, top_k=1), "num_experts: 1 .* at least 2"),
+        (lambda: MixtureOfExperts(num_experts=4, top_k=5), r"top_k: 5 .* in \[1, num_experts 4"),
+    ],
+)
+def test_a_wrong_field_of_a_variant_is_named_with_what_it_may_be(make, message):
+    with pytest.raises(ConfigError, match=message):
+        make()
 
 
 @pytest.mark.parametrize(
@@ -128,6 +174,17 @@ def test_a_slot_reads_the_text_it_prints(text):
     annotation = typing.get_type_hints(ModelConfig)["norm"]
     value = fields.parse_value("norm", text, annotation)
     assert fields.parse_value("norm", str(value), annotation) == value
+
+
+def test_a_slot_within_a_slot_is_read_and_printed_too():
+    annotation = typing.get_type_hints(ModelConfig)["position"]
+    text = "Rotary(theta=5e5, interleaved=True, scaling=Llama3Scaling(factor=4))"
+    value = fields.parse_value("position", text, annotation)
+    assert value == Rotary(theta=5e5, interleaved=True, scaling=Llama3Scaling(factor=4.0))
+    assert fields.parse_value("position", str(value), annotation) == value
+    assert fields.variant_from_dict("position", value.to_dict(), annotation) == value
+    with pytest.raises(ConfigError, match="scaling: no variant 'Lama3Scaling'; did you mean"):
+        fields.parse_value("position", "Rotary(scaling=Lama3Scaling)", annotation)
 
 
 @pytest.mark.parametrize("text", [

@@ -37,9 +37,28 @@ def test_counts_are_those_of_the_paper(name, published):
     assert abs(ours - published) <= 0.035 * published
 
 
-def test_gpt2_has_its_published_number_of_parameters():
-    """124,439,808: the sum over the tensors of the released checkpoint."""
-    assert parameters.count(PRESETS["gpt2"].model) == 124_439_808
+# Sums over the tensors of the released checkpoints, a tied tensor counted once, as their model
+# cards and `transformers`' num_parameters() give them.
+RELEASED = {
+    "gpt2": 124_439_808,
+    "bert-base": 110_106_428,
+    "t5-small": 60_506_624,
+    "t5-v1.1-small": 76_961_152,
+    "llama-7b": 6_738_415_616,
+    "llama-2-70b": 68_976_648_192,
+    "llama-3-8b": 8_030_261_248,
+    "mistral-7b": 7_241_732_096,
+    "mixtral-8x7b": 46_702_792_704,
+    "chatglm-6b": 6_173_286_400,
+    "chatglm2-6b": 6_243_584_000,
+    "glm-4-9b": 9_399_951_360,
+    "bloom-560m": 559_214_592,
+}
+
+
+@pytest.mark.parametrize("name", RELEASED)
+def test_released_models_have_their_published_number_of_parameters(name):
+    assert parameters.count(PRESETS[name].model) == RELEASED[name]
 
 
 def test_the_naming_rule():

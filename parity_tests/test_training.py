@@ -12,7 +12,7 @@ from parity.lockstep import Trainer as Lockstep
 from torch_reference import training as torch_training
 from transformer_spec.checkpoint import load_arrays, save_arrays
 from transformer_spec.command_line import without_dropout
-from transformer_spec.config import StdLayerNorm
+from transformer_spec.config import MixtureOfExperts, StdLayerNorm
 from transformer_spec.presets import PRESETS
 from transformer_spec.schedules import InverseSqrt, learning_rate
 from transformer_spec.tasks import make_task
@@ -21,7 +21,7 @@ STEPS = 100
 TOLERANCE = 1e-10
 
 
-def small(name: str, **train_changes):
+def small(name: str, ffn=None, **train_changes):
     """A preset's task and training set-up around a model that a test can afford."""
     preset = PRESETS[name]
     sizes = {"d_model": 24, "d_ff": 29, "num_layers": 1, "num_heads": 4}
@@ -29,7 +29,8 @@ def small(name: str, **train_changes):
         sizes["num_decoder_layers"] = 1
     if preset.model.attention_scale:
         sizes["attention_scale"] = 24**-0.5
-    model = without_dropout(replace(preset.model, **sizes, max_seq_len=16, num_kv_heads=None))
+    sizes |= {"ffn": ffn or preset.model.ffn, "max_seq_len": 16, "num_kv_heads": None}
+    model = without_dropout(replace(preset.model, **sizes))
     train = replace(preset.train, dtype="float64", batch_size=7, **train_changes)
     task = make_task(model, train)
     return task, train
@@ -39,6 +40,10 @@ RUNS = {
     "sort": ("sort", {}),
     "char-gpt": ("char-gpt", {}),
     "char-modern": ("char-modern", {}),
+    "experts and their balance": (
+        "char-modern",
+        {"ffn": MixtureOfExperts(num_experts=4, top_k=2), "router_loss": 0.1},
+    ),
     "smoothing, decay, the paper's schedule": (
         "sort",
         {

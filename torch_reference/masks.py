@@ -74,7 +74,7 @@ def positions_from(token_mask: Bool[Tensor, "B T"]) -> Int[Tensor, "B T"]:
 
 
 def two_channel_positions(
-    positions: Int[Tensor, "B T"], prefix_mask: Bool[Tensor, "B T"]
+    positions: Int[Tensor, "#B T"], prefix_mask: Bool[Tensor, "B T"]
 ) -> Int[Tensor, "B 2 T"]:
     """The place in the prefix, where the answer stays at the last; and the place in the answer.
 

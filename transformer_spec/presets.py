@@ -7,14 +7,17 @@ from transformer_spec.config import (
     GatedFeedForward,
     LayerNorm,
     Learned,
+    MixtureOfExperts,
     ModelConfig,
     PostNorm,
     PreNorm,
     RMSNorm,
+    Rotary,
     Sinusoidal,
 )
 from transformer_spec.experiment import TrainConfig
 from transformer_spec.fields import ConfigError, nearest
+from transformer_spec.published import PUBLISHED
 from transformer_spec.schedules import Constant, InverseSqrt, WarmupConstant
 
 
@@ -103,7 +106,7 @@ CHAR_GPT = Preset(
 )
 
 CHAR_MODERN = Preset(
-    "char-gpt's task with later parts: RMSNorm, SwiGLU, grouped heads, no biases, tied head",
+    "char-gpt's task with later parts: rotary, RMSNorm, SwiGLU, grouped heads, tied head",
     ModelConfig(
         arch="decoder",
         vocab_size=103,
@@ -114,7 +117,7 @@ CHAR_MODERN = Preset(
         num_heads=6,
         num_kv_heads=2,
         head_dim=32,
-        position=Learned(),
+        position=Rotary(),
         norm=RMSNorm(eps=1e-6),
         residual=PreNorm(),
         ffn=GatedFeedForward(activation="silu"),
@@ -185,31 +188,16 @@ BIG = Preset(
     replace(BASE.train, steps=300_000),
 )
 
-# Radford et al. 2019, the smallest model; 124,439,808 parameters. Its data was never published.
-GPT2 = Preset(
-    "GPT-2 of 124M parameters",
-    ModelConfig(
-        arch="decoder",
-        vocab_size=50257,
-        max_seq_len=1024,
-        d_model=768,
-        d_ff=3072,
-        num_layers=12,
-        num_heads=12,
-        position=Learned(),
-        norm=LayerNorm(eps=1e-5),
-        residual=PreNorm(),
-        ffn=FeedForward(activation="gelu_tanh"),
-        qkv_bias=True,
-        out_bias=True,
-        tie_embeddings=True,
-        embed_dropout=0.1,
-        attn_dropout=0.1,
-        attn_out_dropout=0.1,
-        ffn_out_dropout=0.1,
-    ),
-    replace(CHAR_MODERN.train, task=None),
-)
+# Their data is not shipped, and training runs of this size need more than one file of text.
+_PUBLISHED_TRAIN = replace(CHAR_MODERN.train, task=None)
+# Its authors' weight of the balance loss.
+_ROUTED_TRAIN = replace(_PUBLISHED_TRAIN, router_loss=0.02)
+
+
+def _published(summary: str, model: ModelConfig) -> Preset:
+    routed = isinstance(model.ffn, MixtureOfExperts)
+    return Preset(summary, model, _ROUTED_TRAIN if routed else _PUBLISHED_TRAIN)
+
 
 PRESETS = {
     "sort": SORT,
@@ -217,8 +205,7 @@ PRESETS = {
     "char-modern": CHAR_MODERN,
     "transformer-base": BASE,
     "transformer-big": BIG,
-    "gpt2": GPT2,
-}
+} | {name: _published(*entry) for name, entry in PUBLISHED.items()}
 
 
 def get(name: str) -> Preset:

@@ -104,7 +104,7 @@ class Causal(Variant):
 
 @dataclass(frozen=True, kw_only=True)
 class PrefixLM(Variant):
-    """Every query sees the whole prefix, and of the rest no later token (ChatGLM, T5's prefix LM)."""
+    """Every query sees the whole prefix, and of the rest no later token (ChatGLM; T5 too)."""
 
 
 @dataclass(frozen=True, kw_only=True)
