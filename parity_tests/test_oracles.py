@@ -1,7 +1,7 @@
-"""Somebody else's implementations: twins by one author could share a misreading.
+"""torch's own layers: twins by one author could share a misreading.
 
-Each oracle is in torch. The torch twin is held to it here, the Flax twin to the torch twin
-everywhere else.
+The torch twin is held to them here, the Flax twin to the torch twin everywhere else. Whole models
+of other people: test_oracles_families.
 """
 
 from dataclasses import replace
@@ -11,11 +11,9 @@ import torch
 from torch import nn
 
 from parity.errors import difference
-from parity.hostile import hostile_config, normal, ragged_mask, random_mask, tokens
+from parity.hostile import hostile_config, normal, ragged_mask, random_mask
 from torch_reference.blocks import Block
-from torch_reference.models import build_model
 from transformer_spec.config import FeedForward, LayerNorm, PostNorm, PreNorm
-from transformer_spec.presets import PRESETS
 
 B, T, S, D, F, N = 2, 5, 7, 12, 17, 3
 
@@ -81,56 +79,3 @@ def test_torchs_decoder_layer(pre_norm):
     ours = block_like(theirs, pre_norm, cross=True)
     found = ours(x, causal[None, None], memory, keep[:, None, None])
     assert difference("output", found.detach(), expected.detach()).error <= 1e-12
-
-
-def test_gpt2_of_transformers():
-    """Tiny and random: logits of `GPT2LMHeadModel`, whose matrices are [in, out] and fused."""
-    transformers = pytest.importorskip("transformers", reason="the oracle is not installed")
-    theirs = randomize(
-        transformers.GPT2LMHeadModel(
-            transformers.GPT2Config(
-                vocab_size=23,
-                n_positions=13,
-                n_embd=D,
-                n_layer=3,
-                n_head=N,
-                attn_implementation="eager",
-            )
-        )
-    )
-    preset = PRESETS["gpt2"].model
-    sizes = {"vocab_size": 23, "max_seq_len": 13, "d_model": D, "d_ff": 4 * D}
-    ours = build_model(replace(preset, **sizes, num_layers=3, num_heads=N)).double().eval()
-    ours.load_state_dict(gpt2_names(theirs.state_dict()))
-    ids = torch.tensor(tokens(23, B, 11))
-    found, expected = ours(ids), theirs(ids).logits
-    assert difference("logits", found.detach(), expected.detach()).error <= 1e-12
-
-
-def gpt2_names(theirs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The released checkpoint's names and layouts as ours."""
-    renamed = {
-        "ln_1": "attn_norm",
-        "ln_2": "ffn_norm",
-        "attn.c_proj": "attn.o_proj",
-        "mlp.c_fc": "ffn.up_proj",
-        "mlp.c_proj": "ffn.down_proj",
-    }
-    found = {
-        "decoder.embed.weight": theirs["transformer.wte.weight"],
-        "decoder.pos_embed.weight": theirs["transformer.wpe.weight"],
-        "decoder.final_norm.weight": theirs["transformer.ln_f.weight"],
-        "decoder.final_norm.bias": theirs["transformer.ln_f.bias"],
-    }
-    for name, value in theirs.items():
-        if not name.startswith("transformer.h."):
-            continue
-        _, _, layer, *rest = name.split(".")
-        module, leaf = ".".join(rest[:-1]), rest[-1]
-        turned = value.T if value.ndim == 2 else value
-        if module == "attn.c_attn":
-            for part, projection in zip(turned.chunk(3), "qkv", strict=True):
-                found[f"decoder.layers.{layer}.attn.{projection}_proj.{leaf}"] = part
-        else:
-            found[f"decoder.layers.{layer}.{renamed[module]}.{leaf}"] = turned
-    return found

@@ -1,0 +1,1 @@
+"""Somebody else's models, tiny and random, beside our twins: transformers' own classes."""

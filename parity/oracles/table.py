@@ -1,0 +1,79 @@
+"""Family by family, what agrees with transformers and how closely: rows, and their Markdown."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from parity.errors import Difference, differences
+from parity.oracles import compare
+from parity.oracles.cases import CASES
+from parity.oracles.compare import Comparison
+
+Row = dict[str, Any]
+
+COLUMNS = {
+    "family": "family",
+    "model": "model",
+    "twins": "twins",
+    "logits": "logits",
+    "hidden": "hidden states",
+    "loss": "loss",
+    "gradients": "gradients",
+    "float32": "float32: theirs / ours",
+    "left_alone": "their float32 left alone",
+    "islands": "their code leaves float64 at",
+    "constants": "short constants, and what each costs",
+}
+
+
+def rows(names: Iterable[str] = CASES) -> list[Row]:
+    """One for each case; see `row`."""
+    return [row(Comparison(name)) for name in names]
+
+
+def row(comparison: Comparison) -> Row:
+    """What one case shows, by the keys of `COLUMNS`; norm-wise errors, the largest of each kind.
+
+    twins: the twins against each other, in all values. logits, hidden, loss, gradients: both twins
+    against the oracle in float64. float32: both sides' outputs against float64. The rest is about
+    their code: what it costs to leave its float32 and its constants as they are.
+    """
+    sides = (comparison.flax, comparison.torch)
+    found = [d for side in sides for d in comparison.against_theirs(side)]
+    narrow = [f for f in compare.in_float32(comparison.name) if f.name.startswith("output.")]
+    return {
+        "family": comparison.oracle.family,
+        "model": comparison.name,
+        "twins": _largest(differences(*sides)),
+        "logits": _largest(found, "output.logits", "output.pooled", "output.next_sentence"),
+        "hidden": _largest(found, "output.encoder ", "output.decoder "),
+        "loss": _largest(found, "output.loss"),
+        "gradients": _largest(found, "parameter."),
+        "float32": (max(f.theirs for f in narrow), max(f.ours for f in narrow)),
+        "left_alone": max(compare.left_alone(comparison).values()),
+        "islands": sorted(comparison.oracle.islands),
+        "constants": compare.of_constants(comparison),
+    }
+
+
+def _largest(found: list[Difference], *prefixes: str) -> float:
+    return max(d.error for d in found if d.name.startswith(prefixes or ("",)))
+
+
+def markdown(found: Iterable[Row], columns: Mapping[str, str] = COLUMNS) -> str:
+    """The rows as a table; a key that a row lacks is left empty."""
+    lines = ["| " + " | ".join(columns.values()) + " |", "|---" * len(columns) + "|"]
+    lines += ["| " + " | ".join(_cell(row.get(key, "")) for key in columns) + " |" for row in found]
+    return "\n".join(lines)
+
+
+def _cell(value: Any) -> str:
+    match value:
+        case float():
+            return f"{value:.1e}"
+        case tuple():
+            return " / ".join(map(_cell, value))
+        case list():
+            return "<br>".join(map(_cell, value))
+        case dict():
+            return "<br>".join(f"{name}: {_cell(v)}" for name, v in value.items())
+    return str(value)
