@@ -11,6 +11,8 @@ from transformer_spec.checkpoint import save_arrays
 from transformer_spec.display import Display
 from transformer_spec.experiment import TrainConfig
 from transformer_spec.fields import ConfigError
+from transformer_spec.huggingface.errors import CheckpointError
+from transformer_spec.huggingface.starting import open_start
 from transformer_spec.plots import plot_losses
 from transformer_spec.run import Interruption, Meter, NotFiniteError, RunDirectory, evaluate
 from transformer_spec.schedules import learning_rate
@@ -32,13 +34,18 @@ def main() -> int:
         directory = RunDirectory(options.run_dir, f"{options.preset}-{options.backend}")
         task = make_task(model, config)
         total = config.total_steps(task.steps_per_epoch)
+        start = open_start(options.init_from, task) if options.init_from else None
         if options.dry_run:
             print(command_line.describe(options, config, task))
             return 0
+        weights = dict(start.arrays(config.dtype)) if start else {}
         directory.create(command_line.resolved(options, task, config))
-    except ConfigError as error:
+    except (ConfigError, CheckpointError) as error:
         command_line.fail(error)
     trainer = importlib.import_module(TRAINERS[options.backend]).Trainer(task.model, config)
+    if weights:
+        trainer.load_parameters(weights)
+        weights.clear()  # the trainer has its own
     with Display(total) as display:
         status = Run(trainer, task, config, total, directory, display).run()
     display.say(f"\nsaved in {directory.path}")

@@ -43,6 +43,11 @@ class Trainer:
     def parameters(self) -> dict[str, np.ndarray]:
         return self.flax.parameters()
 
+    def load_parameters(self, named: dict[str, np.ndarray]) -> None:
+        """Replace the parameters of both."""
+        self.flax.load_parameters(named)
+        self.torch.load_parameters(named)
+
     def _apart(self, name: str) -> float:
         ours, theirs = float(self._flax_metrics[name]), float(self._torch_metrics[name])
         return abs(ours - theirs) / abs(theirs)

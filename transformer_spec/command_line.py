@@ -14,6 +14,8 @@ from transformer_spec import fields, parameters, presets
 from transformer_spec.config import ModelConfig
 from transformer_spec.experiment import TrainConfig
 from transformer_spec.fields import ConfigError, nearest
+from transformer_spec.huggingface.errors import CheckpointError
+from transformer_spec.huggingface.opening import open_checkpoint
 from transformer_spec.presets import PRESETS
 from transformer_spec.tasks.task import Task
 
@@ -30,6 +32,7 @@ Train a Transformer in JAX or PyTorch, or in both in lockstep.
   python train.py --preset char-gpt --data my.txt --max-seq-len 64
   python train.py --backend both --steps 200        both twins, and how far apart they are
   python train.py --norm 'RMSNorm(eps=1e-6)' --ffn GatedFeedForward
+  python train.py --init-from runs/... --steps 500  go on from a run, or from an imported checkpoint
 
 Defaults below are those of --preset {preset}.
 """
@@ -53,6 +56,8 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, ModelConfig, TrainCo
     try:
         early = _base_parser(add_help=False).parse_known_args(argv)[0]
         preset = presets.get(early.preset)
+        if early.init_from:
+            preset = replace(preset, model=open_checkpoint(early.init_from).config)
         parser = _full_parser(early.preset, preset)
         options, unknown = parser.parse_known_args(argv)
         _refuse_unknown(unknown, parser)
@@ -62,7 +67,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, ModelConfig, TrainCo
         if options.backend == "both":
             model = without_dropout(model)
         return options, model, train
-    except ConfigError as error:
+    except (ConfigError, CheckpointError) as error:
         fail(error)
 
 
@@ -83,12 +88,12 @@ def check_backend(backend: str) -> None:
 
 def list_presets() -> str:
     """One line per preset: sizes and parameters."""
-    rows = [f"{'preset':<18}{'parameters':>12}  {'layers':<7}{'d_model':>7}{'d_ff':>6}{'heads':>6}"]
+    rows = [f"{'preset':<18}{'parameters':>14}  {'layers':<7}{'d_model':>7}{'d_ff':>6}{'heads':>6}"]
     for name, preset in PRESETS.items():
         m = preset.model
         layers = "+".join(str(n) for n in (m.num_layers, m.num_decoder_layers) if n)
         rows.append(
-            f"{name:<18}{parameters.count(m):>12,}  {layers:<7}{m.d_model:>7}{m.d_ff:>6}"
+            f"{name:<18}{parameters.count(m):>14,}  {layers:<7}{m.d_model:>7}{m.d_ff:>6}"
             f"{m.num_heads:>6}  {preset.summary}"
         )
     return "\n".join(rows)
@@ -118,6 +123,7 @@ def resolved(options: argparse.Namespace, task: Task, train: TrainConfig) -> dic
     return {
         "backend": options.backend,
         "preset": options.preset,
+        "init_from": options.init_from,
         "model": task.model.to_dict(),
         "train": train.to_dict(),
         "tokenizer": task.tokenizer and task.tokenizer.to_dict(),
@@ -134,6 +140,9 @@ def _base_parser(**kwargs: Any) -> Parser:
     run = parser.add_argument_group("run")
     run.add_argument("--backend", default="jax", metavar="|".join(BACKENDS), help="default: jax")
     run.add_argument("--preset", default="sort", metavar="NAME", help="default: sort; see --list")
+    checkpoint = "model and weights to start from: a run's directory, or one of the hub, see "
+    checkpoint += "python -m transformer_spec.huggingface --help"
+    run.add_argument("--init-from", metavar="DIR", help=checkpoint)
     run.add_argument("--run-dir", metavar="DIR", help="default: a new one under runs/")
     run.add_argument("--list", action="store_true", help="show the presets and stop")
     run.add_argument("--dry-run", action="store_true", help="show the resolved run and stop")
