@@ -12,30 +12,38 @@ import numpy as np
 
 from parity.causes import (
     attention,
+    distances,
     feed_forward,
     gradients,
+    heads,
     linear,
     masks,
     norms,
     plain_attention,
     positions,
     relations,
+    rotary,
+    rotation,
 )
 from parity.causes.evidence import Cause, Computed, Evidence, Explain, gather
 from parity.errors import gap
 from parity.localize import Fault
-from parity.taps import Run
+from parity.taps import Passed, Run
 
 # What knows the concept comes first; relations between any two arrays are the last resort.
 CONCEPTS: tuple[Explain, ...] = (
     norms.different_norm,
     linear.different_linear,
     linear.different_embedding,
+    heads.different_head,
+    rotation.different_turn,
     attention.different_scores,
     attention.different_weights,
     attention.different_context,
     feed_forward.different_activation,
     positions.different_table,
+    rotary.different_rotations,
+    distances.different_buckets,
     plain_attention.different_attention,
 )
 INTEGERS: tuple[Explain, ...] = (positions.different_ids, masks.different_mask)
@@ -92,13 +100,35 @@ def _calls(fault: Fault, reference: Run, candidate: Run) -> list[Cause]:
         causes.append(Cause(text, f"call {', '.join(never)}"))
     for key, passed in reference.passed.items():
         other = candidate.passed.get(key)
-        missing = other is not None and len(other.arrays) < len(passed.arrays)
-        if missing and passed.point.kind == "input" and passed.point.module == fault.module:
+        own = passed.point.kind == "input" and passed.point.module == fault.module
+        if not own or other is None:
+            continue
+        causes += _handed_besides(passed, other, reference)
+        if len(other.arrays) < len(passed.arrays):
             kinds = [a.dtype for a in passed.arrays]
             what = "the mask is" if bool in kinds else "an argument is"
             text = f"{what} not handed to {passed.point.name}"
             causes.append(Cause(text, "hand it on"))
             break
+    return causes
+
+
+def _handed_besides(ours: Passed, theirs: Passed, reference: Run) -> list[Cause]:
+    """Arguments of a call that the reference does not hand over, and what else gets the same."""
+    causes = []
+    if len(theirs.arrays) <= len(ours.arrays):
+        return causes
+    for name, array in zip(theirs.point.arguments, theirs.arrays, strict=True):
+        if name in ours.point.arguments:
+            continue
+        others = [
+            p.point.name for p in reference.passed.values()
+            if p.point.kind == "input" and p.point.module == ours.point.module
+            and any(np.array_equal(array, other) for other in p.arrays)
+        ]  # fmt: skip
+        like = f", the same as to {others[0]}" if others else ""
+        text = f"{name} is handed to {ours.point.name}{like}; the reference hands it none"
+        causes.append(Cause(text, f"do not hand {name} on", 0.0 if others else None))
     return causes
 
 

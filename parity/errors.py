@@ -80,7 +80,7 @@ def differences(
 
 
 # What a gradient reaches through the scores alone.
-_QUERY_SIDE = ("q_proj", "k_proj", "q", "k", "scores")
+_QUERY_SIDE = ("q_proj", "k_proj", "q", "k", "q_rotated", "k_rotated", "scores")
 
 
 def gradient_floors(norms: Mapping[str, float]) -> dict[str, float]:
@@ -89,16 +89,33 @@ def gradient_floors(norms: Mapping[str, float]) -> dict[str, float]:
     The gradient of a score is w (g - sum(w g)) for softmax weights w and their gradients g: a
     difference that cancels, wholly where one key has all the weight. What rounding leaves of it is
     small beside g, not beside the difference, and g's scale shows in the other gradients of the
-    layer. So a gradient that flows through the scores alone (that of q_proj and k_proj, and of the
-    query's side of cross-attention) is measured against the largest of its attention layer. A key
+    layer. So a gradient that flows through the scores alone is measured against the largest of its
+    attention layer: that of q_proj and k_proj; of the query's side of cross-attention, under
+    pre-norm its norm included; of T5's bias, which has all attention layers of its stack. A key
     bias adds the same to all scores of a query: its gradient is zero in exact arithmetic.
     """
-    layers = {name: attention_layer(name) for name in norms}
+    layers = {name: _attention_layers(name, norms) for name in norms}
     scales = {
         layer: max((n for name, n in norms.items() if _within(name, layer)), default=0.0)
-        for layer in {layer for layer in layers.values() if layer is not None}
+        for layer in {layer for found in layers.values() for layer in found}
     }
-    return {name: 0.0 if layer is None else scales[layer] for name, layer in layers.items()}
+    return {name: max((scales[x] for x in found), default=0.0) for name, found in layers.items()}
+
+
+def _attention_layers(name: str, norms: Mapping[str, float]) -> set[str]:
+    """The attention layers through whose scores alone the gradient of `name` flows."""
+    layer = attention_layer(name)
+    if layer is not None:
+        return {layer}
+    module = _bare(name).rpartition(".")[0]
+    owner, _, leaf = module.rpartition(".")
+    if leaf == "rel_bias":
+        parts = [_bare(n).split(".") for n in norms if _within(n, owner)]
+        return {".".join(p[: p.index("attn") + 1]) for p in parts if "attn" in p}
+    stack = owner.rpartition(".layers.")[0]
+    # The residual stream is left unnormalized: cross_norm feeds cross-attention and nothing else.
+    pre_norm = f"{stack}.final_norm.weight" in norms
+    return {f"{owner}.cross_attn"} if leaf == "cross_norm" and pre_norm else set()
 
 
 def attention_layer(name: str) -> str | None:
@@ -109,9 +126,12 @@ def attention_layer(name: str) -> str | None:
     at = next((i for i, part in enumerate(parts) if part.split(" ")[-1] in _QUERY_SIDE), None)
     if at is None:
         return None
-    return ".".join(parts[:at]).removeprefix("input of ").removeprefix("output of ")
+    return _bare(".".join(parts[:at]))
 
 
 def _within(name: str, layer: str) -> bool:
-    name = name.removeprefix("input of ").removeprefix("output of ")
-    return name.startswith(f"{layer}." if layer else "")
+    return _bare(name).startswith(f"{layer}." if layer else "")
+
+
+def _bare(name: str) -> str:
+    return name.removeprefix("input of ").removeprefix("output of ")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from parity.errors import VacuousError, attention_layer, difference, differences
+from parity.errors import VacuousError, attention_layer, difference, differences, gradient_floors
 
 A = np.array([3.0, 4.0])
 
@@ -94,6 +94,7 @@ def test_annotations_are_checked_in_this_run():
     [
         ("layers.0.attn.q_proj.weight", "layers.0.attn"),
         ("input of layers.0.attn.k_proj", "layers.0.attn"),
+        ("layers.0.attn.k_rotated", "layers.0.attn"),
         ("layers.0.attn.scores", "layers.0.attn"),
         ("input of layers.0.cross_attn [0]", "layers.0.cross_attn"),
         ("input of layers.0.cross_attn [1]", None),
@@ -104,3 +105,29 @@ def test_annotations_are_checked_in_this_run():
 )
 def test_only_what_flows_through_the_scores_alone_has_a_floor(name, layer):
     assert attention_layer(name) == layer
+
+
+STACK = {
+    "decoder.rel_bias.weight": 1.0,
+    "decoder.layers.0.attn.v_proj.weight": 5.0,
+    "decoder.layers.1.attn.o_proj.weight": 7.0,
+    "decoder.layers.1.attn_norm.weight": 11.0,
+    "decoder.layers.1.cross_norm.weight": 2.0,
+    "decoder.layers.1.cross_attn.v_proj.weight": 13.0,
+    "decoder.layers.1.ffn.up_proj.weight": 17.0,
+}
+
+
+def test_a_bias_on_scores_is_measured_by_all_layers_that_add_it():
+    floors = gradient_floors(STACK)
+    assert floors.pop("decoder.rel_bias.weight") == 7.0
+    assert set(floors.values()) == {0.0}
+
+
+def test_a_norm_of_queries_alone_is_measured_by_its_layer():
+    """Under pre-norm, which a final norm shows: after post-norm the stream itself goes through."""
+    floors = gradient_floors(STACK | {"decoder.final_norm.weight": 19.0})
+    assert floors["decoder.layers.1.cross_norm.weight"] == 13.0
+    assert floors["decoder.layers.1.attn_norm.weight"] == 0.0
+    alone = gradient_floors({"parameter.rel_bias.weight": 1.0, "parameter.attn.k_proj.weight": 3.0})
+    assert alone["parameter.rel_bias.weight"] == 3.0

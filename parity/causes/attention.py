@@ -1,6 +1,7 @@
 """What attention does between its projections: grouping, scale, masking, softmax, merging."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -11,37 +12,71 @@ from parity.causes.relations import rounded
 
 
 def different_scores(evidence: Evidence, value: Computed) -> Iterator[Cause]:
-    """Scores from q and k: how heads are paired, which axes are contracted, and the factor."""
-    read = value.read
-    if not value.point.name.endswith(".scores") or not {"q", "k"} <= set(read):
+    """Scores from q, k and a bias: how heads are paired, which axes are contracted, the factors."""
+    if not value.point.name.endswith(".scores") or not {"q", "k"} <= set(value.read):
         return
-    ours, theirs = (
-        _scores_form(read["q"], read["k"], s) for s in (value.reference, value.candidate)
-    )
+    ours, theirs = (_scores_form(value.read, s) for s in (value.reference, value.candidate))
     if not ours or not theirs:
         return
-    if ours[0] != theirs[0]:
-        yield Cause(f"{theirs[0]}, where the reference has {ours[0]}", f"use {ours[0]}", theirs[2])
-    if abs(theirs[1] / ours[1] - 1) > 1e-9:
-        wrong, right = (named(form[1], evidence.sizes) for form in (theirs, ours))
+    residual = theirs.residual
+    if ours.pairing != theirs.pairing:
+        text = f"{theirs.pairing}, where the reference has {ours.pairing}"
+        yield Cause(text, f"use {ours.pairing}", residual)
+    if abs(theirs.scale / ours.scale - 1) > 1e-9:
+        wrong, right = (named(form.scale, evidence.sizes) for form in (theirs, ours))
         text = f"score scale {wrong}, where the reference has {right}"
-        yield Cause(text, f"scale the scores by {right}", theirs[2])
+        yield Cause(text, f"scale the scores by {right}", residual)
+    if abs(theirs.gain - ours.gain) > 1e-9:
+        wrong, right = (_times_bias(form.gain, evidence.sizes) for form in (theirs, ours))
+        text = f"the scores hold {wrong}, where the reference's hold {right}"
+        yield Cause(text, f"add {right}", residual)
 
 
-def _scores_form(
-    q: np.ndarray, k: np.ndarray, scores: np.ndarray
-) -> tuple[str, float, float] | None:
-    """(how q meets k, factor, residual)."""
-    for text, raw in _raw_scores(q, k):
-        if raw.size == scores.size and raw.any():
-            raw = raw.reshape(scores.shape)
-            factor = float((raw * scores).sum() / (raw * raw).sum())
-            if explains(factor * raw, scores):
-                return text, factor, off(factor * raw, scores)
+@dataclass(frozen=True)
+class ScoresForm:
+    """Scores are scale * (q paired with k in this way) + gain * bias."""
+
+    pairing: str
+    scale: float
+    gain: float
+    residual: float
+
+
+def _times_bias(gain: float, sizes: Mapping[str, float]) -> str:
+    if abs(gain) < 1e-9:
+        return "no bias"
+    factor = named(gain, sizes)
+    return "the bias" if factor == "1" else f"the bias times {factor}"
+
+
+def _scores_form(read: Mapping[str, np.ndarray], scores: np.ndarray) -> ScoresForm | None:
+    bias = read.get("bias", np.zeros(1))
+    if bias.size > 1:
+        bias = np.broadcast_to(bias, (len(scores), *bias.shape[1:]))
+    for text, raw in _raw_scores(read):
+        if raw.size != scores.size or not raw.any():
+            continue
+        parts = [raw, *([bias] if bias.size == raw.size else [])]
+        columns = np.stack([part.ravel() for part in parts], 1)
+        factors = np.linalg.lstsq(columns, scores.ravel(), rcond=None)[0]
+        predicted = (columns @ factors).reshape(scores.shape)
+        if explains(predicted, scores):
+            gain = float(factors[1]) if len(factors) > 1 else 0.0
+            return ScoresForm(text, float(factors[0]), gain, off(predicted, scores))
     return None
 
 
-def _raw_scores(q: np.ndarray, k: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+def _raw_scores(read: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
+    """The products of what meets in the scores: the rotated where there is a rotation."""
+    rotated = {"q_rotated", "k_rotated"} <= set(read)
+    q, k = (read[f"{name}_rotated" if rotated else name] for name in "qk")
+    yield from _pairings(q, k)
+    if rotated:
+        text = "q and k meet as they were before their rotation"
+        yield text, next(_pairings(read["q"], read["k"]))[1]
+
+
+def _pairings(q: np.ndarray, k: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     groups = q.shape[2] // k.shape[2]
     repeated, tiled = np.repeat(k, groups, 2), np.tile(k, (1, 1, groups, 1))
     yield "key heads repeated (0 0 1 1)", np.einsum("BTNH,BSNH->BNTS", q, repeated)

@@ -1,11 +1,12 @@
 """What is known about one faulty module: what its code read, and what both sides made of it."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from parity.taps import Point, Run
+from parity.taps import Passed, Point, Run
 
 # An explanation holds if it leaves rounding alone: the code between two points is a few operations.
 ROUNDING = 1e-11
@@ -55,6 +56,7 @@ class Evidence:
         inputs: the arrays of its call.
         computed: the values its own code computed.
         params: its own parameters by leaf name.
+        below: those of the modules inside it, by name.
         gradients: (reference, candidate) local gradients, by what they were taken by.
         sizes: numbers a constant may be made of, by name: d_model, head_dim, ...
     """
@@ -65,6 +67,7 @@ class Evidence:
     params: Mapping[str, np.ndarray]
     gradients: Mapping[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
     sizes: Mapping[str, float] = field(default_factory=dict)
+    below: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 Explain = Callable[[Evidence, Computed], Iterable[Cause]]
@@ -110,21 +113,37 @@ def gather(
         own_tap = point.kind == "tap" and point.module == module
         from_child = point.kind == "output" and point.name and callers[point.name] == module
         if is_call or own_tap or (from_child and point.name != module):
-            read |= _named(point, passed.arrays)
+            read |= _besides(passed, candidate.passed.get(key)) | _named(point, passed.arrays)
     prefix = f"{module}." if module else ""
-    own = {n.removeprefix(prefix): v for n, v in params.items() if n.startswith(prefix)}
-    own = {n: v for n, v in own.items() if "." not in n}
-    return Evidence(module, inputs, computed, own, _gradients(module, reference, candidate), sizes)
+    inside = {n.removeprefix(prefix): v for n, v in params.items() if n.startswith(prefix)}
+    own = {n: v for n, v in inside.items() if "." not in n}
+    below = {n: v for n, v in inside.items() if "." in n}
+    grads = _gradients(module, reference, candidate)
+    return Evidence(module, inputs, computed, own, grads, sizes, below)
 
 
 def _named(point: Point, arrays: list[np.ndarray]) -> dict[str, np.ndarray]:
     """Arguments under their own names, what a child returned under the child's."""
-    if point.kind == "input":
-        return dict(zip(point.arguments, arrays, strict=True))
     short = point.name.rpartition(".")[2]
-    if len(arrays) == 1:
-        return {short: arrays[0]}
-    return {f"{short}[{i}]": array for i, array in enumerate(arrays)}
+    names = point.arguments if point.kind == "input" else (short,) * len(arrays)
+    return dict(zip(_numbered(names), arrays, strict=True))
+
+
+def _besides(ours: Passed, theirs: Passed | None) -> dict[str, np.ndarray]:
+    """What the candidate alone is handed."""
+    if theirs is None or len(theirs.arrays) <= len(ours.arrays):
+        return {}
+    return _named(theirs.point, theirs.arrays)
+
+
+def _numbered(names: Sequence[str]) -> list[str]:
+    """Each name; where several are alike, with its number among them."""
+    total, seen = Counter(names), Counter[str]()
+    found = []
+    for name in names:
+        found.append(name if total[name] == 1 else f"{name}[{seen[name]}]")
+        seen[name] += 1
+    return found
 
 
 def _gradients(module: str, reference: Run, candidate: Run) -> dict:

@@ -20,7 +20,7 @@ def different_mask(evidence: Evidence, value: Computed) -> Iterator[Cause]:
 
 def _identify(mask: np.ndarray, read: Mapping[str, np.ndarray]) -> tuple[str, ...] | None:
     """The fewest parts whose conjunction is the mask; () where everything may attend."""
-    parts = _parts(mask, read)
+    parts = {name: part for name, part in _parts(mask, read) if not (mask & ~part).any()}
     for count in range(5):
         for names in combinations(parts, count):
             whole = np.ones(mask.shape, bool)
@@ -31,37 +31,41 @@ def _identify(mask: np.ndarray, read: Mapping[str, np.ndarray]) -> tuple[str, ..
     return None
 
 
-def _parts(mask: np.ndarray, read: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _parts(mask: np.ndarray, read: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
     length, keys = mask.shape[-2:]
     t, s = np.arange(length)[:, None], np.arange(keys)
-    parts = {
-        "causality (no key after the query)": s <= t,
-        "reversed causality (no key before the query)": s >= t,
-        "strict causality (no key from the query on)": s < t,
+    orders = {
+        "causality": ("no key after the query", s <= t),
+        "reversed causality": ("no key before the query", s >= t),
+        "strict causality": ("no key from the query on", s < t),
     }
+    for name, (meaning, part) in orders.items():
+        yield f"{name} ({meaning})", part
     for size in range(1, length if length == keys else 1):
         triangle = np.minimum(s, size - 1) <= np.minimum(t, size - 1)
-        parts[f"the triangle of a buffer of {size} positions, indices clamped"] = triangle
+        yield f"the triangle of a buffer of {size} positions, indices clamped", triangle
     for name, array in read.items():
-        if array.dtype == bool:
-            parts |= _given(name, array, mask.shape)
+        if array.dtype == bool and array.ndim == 2 and array.shape[-1] == keys:
+            yield f"padding of {name}", array[:, None, None, :]
+            for order, (_, part) in orders.items():
+                text = f"{order} but for the keys in {name}, which all queries see"
+                yield text, part | array[:, None, None, :]
+        elif array.dtype == bool and _fits(array.shape, mask.shape):
+            yield f"the mask {name}", array
     allowed = mask.any(axis=tuple(range(mask.ndim - 1)))
     last = int(np.flatnonzero(allowed)[-1]) + 1 if allowed.any() else keys
     if last < keys:
-        parts[f"only the first {last} keys"] = s < last
-    reach = t - s
-    seen = np.where(mask.any(axis=tuple(range(mask.ndim - 2))), reach, -keys).max()
-    if seen < length - 1:
-        parts[f"a window of {seen + 1} keys"] = reach <= seen
-    return parts
+        yield f"only the first {last} keys", s < last
+    seen = mask.any(axis=tuple(range(mask.ndim - 2)))
+    for reach, side in ((t - s, ""), (s - t, " from the query on")):
+        far = np.where(seen, reach, -keys).max()
+        if far < length - 1:
+            yield f"a window of {far + 1} keys{side}", reach <= far
 
 
-def _given(name: str, array: np.ndarray, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
-    keys = shape[-1]
-    if array.ndim == 2 and array.shape[-1] == keys:
-        return {f"padding of {name}": array[:, None, None, :]}
+def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
     try:
-        np.broadcast_shapes(array.shape, shape)
+        np.broadcast_shapes(shape, wanted)
     except ValueError:
-        return {}
-    return {f"the mask {name}": array}
+        return False
+    return True

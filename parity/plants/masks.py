@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from parity.plants.plant import Plant, swapped
+from parity.plants.plant import Plant, github, swapped
 from torch_reference import attention, masks, stacks
 from torch_reference.masks import causal_mask, combine_masks
 from torch_reference.stacks import self_attention_mask
@@ -29,6 +29,18 @@ def _biased(scores: Tensor, mask: Tensor | None, hidden: float, seen: float = 0.
 
 def _future(length, window=None, device=None):
     return causal_mask(length, window, device).transpose(-1, -2)
+
+
+def _any_distance(length, window=None, device=None):
+    return causal_mask(length, device=device)
+
+
+def _one_key_more(length, window=None, device=None):
+    return causal_mask(length, window and window + 1, device)
+
+
+def _prefix_unseen(causal, prefix_mask):
+    return causal
 
 
 def _causal_unless_padded(config, tokens, token_mask, mask, own):
@@ -57,6 +69,28 @@ def _without_documents(config, tokens, token_mask, mask, own):
 
 
 PLANTS = (
+    Plant(
+        id="MSK-02",
+        name="Window kept by one kernel and not by the other",
+        component="mask",
+        sources=github("unslothai/unsloth/pull/8253", "RBLN-SW/vllm-rbln/issues/34"),
+        how="The mask is causal alone: a query sees keys as far back as there are any.",
+        case="rotary",
+        at="decoder",
+        cause=r"^causality \([^)]*\), where the reference has .* and a window of 5 keys$",
+        install=partial(swapped, masks, "causal_mask", _any_distance),
+    ),
+    Plant(
+        id="MSK-04",
+        name="A window of W keys taken for W keys before the query",
+        component="mask",
+        sources=github("huggingface/transformers/issues/39408"),
+        how="The window does not count the query's own key, so each query sees W + 1.",
+        case="rotary",
+        at="decoder",
+        cause="and a window of 6 keys, where the reference has .* and a window of 5 keys$",
+        install=partial(swapped, masks, "causal_mask", _one_key_more),
+    ),
     Plant(
         id="MSK-05",
         name="Causal triangle the wrong way round",
@@ -157,5 +191,16 @@ PLANTS = (
         at="decoder",
         cause=r"^causality \([^)]*\) and padding of token_mask, where .* the mask mask$",
         install=_masks(_without_documents),
+    ),
+    Plant(
+        id="MSK-18",
+        name="Prefix that should be seen both ways is causal",
+        component="mask",
+        sources=github("NVIDIA/TensorRT-LLM/issues/1384", "zai-org/ChatGLM-6B/issues/134"),
+        how="The prefix is dropped on the way to the mask, which stays causal.",
+        case="channels",
+        at="decoder",
+        cause=r"^causality \(.*\), where the reference has causality but for .* prefix_mask",
+        install=partial(swapped, masks, "prefix_lm_mask", _prefix_unseen),
     ),
 )

@@ -6,8 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parity.plants.plant import Plant, swapped
+from parity.plants.plant import Plant, github, swapped
 from torch_reference import positions, stacks
+from torch_reference.masks import two_channel_positions
 from torch_reference.stacks import Stack
 from transformer_spec.config import ModelConfig
 
@@ -34,16 +35,28 @@ def _make_after_padding(config: ModelConfig) -> nn.Module:
     return _AfterPadding(config.max_seq_len, config.d_model)
 
 
-def _all_at_zero(self, tokens, token_mask, positions, embed):
-    return _inputs(self, tokens, token_mask, torch.zeros_like(tokens), embed)
+def _all_at_zero(self, tokens, positions, token_types, embed):
+    return _inputs(self, tokens, torch.zeros_like(positions), token_types, embed)
 
 
 def _columns(ids: Tensor) -> Tensor:
     return torch.arange(ids.shape[1], device=ids.device).expand(ids.shape)
 
 
-def _never_reset(self, tokens, token_mask, positions, embed):
-    return _inputs(self, tokens, token_mask, _columns(tokens), embed)
+def _never_reset(self, tokens, positions, token_types, embed):
+    return _inputs(self, tokens, _columns(tokens), token_types, embed)
+
+
+def _running_on(positions: Tensor, prefix_mask: Tensor) -> Tensor:
+    channels = two_channel_positions(positions, prefix_mask)
+    return torch.stack([positions.expand(prefix_mask.shape), channels[:, 1]], dim=1)
+
+
+def _without_row_index(positions: Tensor, prefix_mask: Tensor) -> Tensor:
+    channels = _running_on(positions, prefix_mask).clone()
+    for length in prefix_mask.sum(dim=1).tolist():
+        channels[length:, 0] = length - 1
+    return channels
 
 
 PLANTS = (
@@ -113,5 +126,27 @@ PLANTS = (
         at="decoder",
         cause="ids count 0, 1, 2, .* along the row",
         install=partial(swapped, Stack, "inputs", _never_reset),
+    ),
+    Plant(
+        id="PE-24",
+        name="Sequence position runs on past the mask token",
+        component="positions",
+        sources=github("zai-org/ChatGLM-6B/issues/134", "zai-org/ChatGLM-6B/issues/1258"),
+        how="The first channel counts on through the answer and does not stay at the prefix's end.",
+        case="channels",
+        at="decoder",
+        cause=r"channel 0: ids run on .* the reference's stay at 1, 2, 6, 3, 5, the last of prefix",
+        install=partial(swapped, stacks, "two_channel_positions", _running_on),
+    ),
+    Plant(
+        id="PE-25",
+        name="Positions of one row written into all",
+        component="positions",
+        sources=github("zai-org/ChatGLM-6B/issues/833"),
+        how="ids[n:] = last, with n a row's length, writes to whole rows from the n-th on.",
+        case="channels",
+        at="decoder",
+        cause=r"channel 0: rows 2, 3, 4 hold 1, 2, 3 throughout, .* rows 0, 1 run on past",
+        install=partial(swapped, stacks, "two_channel_positions", _without_row_index),
     ),
 )
