@@ -1,4 +1,4 @@
-"""`python -m parity`: compare two models, check a preset, score planted bugs, write a report."""
+"""`python -m parity`: compare two models, check a preset, ask oracles, score bugs, report."""
 
 import argparse
 import json
@@ -15,6 +15,7 @@ Where a Flax model departs from its PyTorch twin, by how much, and why.
   python -m parity compare mine.py:build_torch mine.py:build_flax --inputs ids=2x7:50 \\
       --rename Dense_0=fc1 --rename LayerNorm_0=norm
   python -m parity check char-gpt --grads --steps 20
+  python -m parity oracles                       every family against transformers' own classes
   python -m parity bugs                          every planted bug: caught, located, named
   python -m parity report --html report.html     one page of all of it
 
@@ -60,9 +61,10 @@ def _parser() -> Parser:
     )
     where = "where jax runs; default: what is there"
     parser.add_argument("--platform", choices=["cpu", "gpu", "tpu"], help=where)
-    commands = parser.add_subparsers(required=True, metavar="compare|check|bugs|report")
+    commands = parser.add_subparsers(required=True, metavar="compare|check|oracles|bugs|report")
     _add_compare(commands)
     _add_check(commands)
+    _add_oracles(commands)
     _add_bugs(commands)
     _add_report(commands)
     return parser
@@ -111,6 +113,11 @@ def _add_check(commands: Any) -> None:
         "--steps", type=int, default=0, metavar="N", help="and N updates in lockstep"
     )
     command.add_argument("--seed", type=int, default=0, help="of weights and inputs; default: 0")
+
+
+def _add_oracles(commands: Any) -> None:
+    command = _command(commands, "oracles", _oracles, "hold every family against transformers")
+    command.add_argument("names", nargs="*", metavar="MODEL", help="these alone, such as llama")
 
 
 def _add_bugs(commands: Any) -> None:
@@ -200,6 +207,12 @@ def _show_step(update: int, differences: dict[str, float]) -> None:
 
 def _shown(differences: dict[str, float]) -> str:
     return ", ".join(f"{n.removesuffix('_difference')} {v:.1e}" for n, v in differences.items())
+
+
+def _oracles(options: argparse.Namespace) -> int:
+    from parity.oracles import table
+
+    return table.run(options.names, options.json)
 
 
 def _bugs(options: argparse.Namespace) -> int:

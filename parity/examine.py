@@ -115,7 +115,7 @@ def parameter_faults(
 ) -> dict[str, Cause]:
     """Parameters that differ in name, shape or value; nothing at all should."""
     found = {
-        name: different_parameter(name, ours[name], theirs[name], ours)
+        name: different_parameter(name, ours[name], theirs[name], ours, theirs)
         for name in ours
         if name in theirs and not np.array_equal(ours[name], theirs[name])
     }

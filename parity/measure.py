@@ -23,18 +23,27 @@ from transformer_spec.presets import PRESETS
 
 # Presets that are checked at full size; larger ones: `python -m parity check NAME --grads`.
 LARGEST = 20_000_000
-TAPS = ("q", "k", "v", "scores", "weights", "context")
+TAPS = ("q", "k", "q_rotated", "k_rotated", "v", "scores", "weights", "context")
 COLUMNS = (*TAPS, "attn", "cross_attn", "ffn", "block")
 KINDS = {
     "embed": "token embedding",
     "pos_embed": "positions",
+    "rotary": "positions",
+    "rel_bias": "positions",
     "attn": "attention",
     "cross_attn": "cross-attention",
     "ffn": "feed-forward",
+    "type_embed": "token types",
+    "embed_norm": "norms",
     "attn_norm": "norms",
+    "attn_out_norm": "norms",
     "cross_norm": "norms",
+    "cross_out_norm": "norms",
     "ffn_norm": "norms",
+    "ffn_out_norm": "norms",
     "final_norm": "norms",
+    "lm_norm": "norms",
+    "lm_transform": "output head",
     "lm_head": "output head",
 }
 Row = dict[str, Any]

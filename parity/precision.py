@@ -14,8 +14,8 @@ m (Benford), so that E[m**2] = 3 / (2 ln 2), and an array is off norm-wise by
 
 A chain of d roundings. Their errors are independent and of mean zero, a random walk: STEP u sqrt(d)
 where the worst case is d u (Higham and Mary 2019, theorem 2.4: gamma_n = n u becomes
-lambda sqrt(n) u, for sums of n terms and products of n factors). d is counted from the config,
-along the longest path, in two kinds:
+lambda sqrt(n) u, for sums of n terms and products of n factors). d is counted from the config
+(`parity.roundings`), along the longest path, in two kinds:
 
     rounded: results that are stored in the dtype, one per written operation, though a compiler may
         fuse them; a Python scalar, which jax rounds to the dtype first, is one more.
@@ -32,8 +32,9 @@ LayerNorm, both those of embeddings): as many roundings more as there are tokens
 
 What the walk leaves out. ReLU's slope jumps at 0: if its input is off by a relative e, a share e/pi
 of units takes the other slope (arcsine law of two normal variables at the angle e), and gradients
-are off by sqrt(2 e / pi), 9 % for e = 3 u of bfloat16, whatever is computed how. That is a property
-of the weights, not of a framework: weights for this comparison keep ReLU's inputs off 0.
+are off by sqrt(2 e / pi), 9 % for e = 3 u of bfloat16, whatever is computed how. What a router
+chooses jumps where two experts tie. These are properties of the weights, not of a framework:
+weights for this comparison keep ReLU's inputs off 0 and routers off ties (`parity.margins`).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -44,14 +45,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from parity.errors import differences
-from transformer_spec.config import GatedFeedForward, ModelConfig, NoPosition, PreNorm
 
 DTYPES = ("float32", "bfloat16", "float16")
 STEP = float(np.sqrt(2 * np.log(2)) / 3)
 LIBRARY = 4
-# Roundings of each activation as its formula is written: 1 / (1 + exp(-x)) by a library, times x;
-# x, its constant, erfc, 0.5 and their products; two constants and nine operations around tanh.
-ACTIVATIONS = {"relu": 0, "sigmoid": 4, "silu": 5, "gelu": 7, "gelu_tanh": 15}
 
 
 @dataclass(frozen=True)
@@ -83,62 +80,6 @@ def floor(dtype: str, roundings: Roundings) -> float:
 def in_line(error: float, other: float, floor: float) -> bool:
     """Whether a framework's error against the truth is in line with the other framework's."""
     return error <= 2 * other + floor
-
-
-def dense(terms: int, bias: bool = False) -> Roundings:
-    """A product of `terms` terms, stored (Linen does, torch adds in the accumulator), and a sum."""
-    return Roundings(1 + bias, terms)
-
-
-def norm(width: int) -> Roundings:
-    """Two sums over the features and six operations, all wide; the result is rounded once."""
-    return Roundings(1, 2 * width + 6)
-
-
-def attention(config: ModelConfig, keys: int) -> Roundings:
-    """Query, scores times a rounded scale, softmax, context, output projection."""
-    c = config
-    scores = dense(c.head_size) + Roundings(2)
-    softmax = Roundings(1, keys + LIBRARY + 2)
-    ends = dense(c.d_model, c.qkv_bias) + dense(c.num_heads * c.head_size, c.out_bias)
-    return scores + softmax + dense(keys) + ends
-
-
-def feed_forward(config: ModelConfig) -> Roundings:
-    """Up, activation, the gate's product, down."""
-    gated = isinstance(config.ffn, GatedFeedForward)
-    middle = Roundings(ACTIVATIONS[config.ffn.activation] + gated)
-    bias = config.ffn_bias
-    return dense(config.d_model, bias) + middle + dense(config.d_ff, bias)
-
-
-def block(config: ModelConfig, cross_attention: bool, keys: int) -> Roundings:
-    """Every sublayer with its norm and its residual sum."""
-    attend = norm(config.d_model) + attention(config, keys) + Roundings(1)
-    return (
-        attend * (1 + cross_attention) + norm(config.d_model) + feed_forward(config) + Roundings(1)
-    )
-
-
-def embedding(config: ModelConfig) -> Roundings:
-    """A rounded scale and its product, a rounded position and its sum; a lookup alone is exact."""
-    placed = not isinstance(config.position, NoPosition)
-    return Roundings(2 * config.scale_embeddings + 2 * placed)
-
-
-def model(config: ModelConfig, keys: int) -> Roundings:
-    """Embeddings, all blocks and final norms, the head; behind an encoder stands its decoder."""
-    two, headed = config.arch == "encoder_decoder", config.arch != "encoder"
-    final = norm(config.d_model) * isinstance(config.residual, PreNorm)
-    own = block(config, False, keys) * config.num_layers + final
-    other = block(config, True, keys) * (config.num_decoder_layers or 0) + final * two
-    head = dense(config.d_model, config.head_bias) * headed
-    return embedding(config) + own + other + head
-
-
-def loss(classes: int, tokens: int) -> Roundings:
-    """Log-softmax, the smoothed target and the mean over tokens, all wide."""
-    return Roundings(0, 2 * classes + tokens + 2 * LIBRARY + 4)
 
 
 class Twins(Protocol):

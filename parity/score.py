@@ -1,8 +1,8 @@
 """How well differences are found: every planted bug caught, located and named; no false alarm.
 
 A bug is planted and everything is looked at, whatever the bug: parameters, the model in float64
-forward and backward, the model in bfloat16 and float16, loss, update, schedule, dropout and fresh
-parameters. What is found first is where the bug is said to be.
+forward and backward, the model in bfloat16 and float16, losses, decoder inputs, checkpoints,
+update, schedule, dropout and fresh parameters. What is found first is where the bug is said to be.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,17 @@ from parity.draws import draw
 from parity.examine import Reference, examine
 from parity.plants import CASES, Plant
 from parity.rules import RULES, accepted
-from parity.stages import dropout, initialization, loss, narrow, optimizer, schedule
+from parity.stages import (
+    checkpoint,
+    decoder_inputs,
+    dropout,
+    initialization,
+    loss,
+    narrow,
+    optimizer,
+    router,
+    schedule,
+)
 from parity.stages.finding import Finding
 from parity.taps import Run, dtype_name
 from parity.twin_pair import TwinPair
@@ -109,6 +119,9 @@ def _all_findings(case: str) -> Iterator[Finding]:
         yield from _narrow_findings(case, dtype)
     yield from loss.compare()
     yield from loss.compare("bfloat16", NARROW_LOSS_TOLERANCE)
+    yield from router.compare()
+    yield from decoder_inputs.compare()
+    yield from checkpoint.compare()
     yield from schedule.compare()
     yield from optimizer.compare(CASES["decoder"].config, TRAIN)
     if CASES[case].config.attn_dropout:
@@ -138,7 +151,7 @@ def _shape_findings(pair: TwinPair) -> Iterator[Finding]:
     theirs = bridge.torch_arrays(model)
     for name, shape in parameters.parameter_shapes(pair.config).items():
         if name in theirs and theirs[name].shape != shape:
-            cause = different_parameter(name, np.ones(shape), theirs[name], {})
+            cause = different_parameter(name, np.ones(shape), theirs[name], {}, {})
             yield Finding(f"parameters.{name}", "another shape", None, [cause])
 
 

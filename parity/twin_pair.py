@@ -36,7 +36,8 @@ class TwinPair:
 
     def usual_params(self) -> dict[str, Any]:
         """As initialized."""
-        return self._tree(usual_parameters(parameters.parameter_shapes(self.config), self.seed))
+        shapes = parameters.parameter_shapes(self.config)
+        return self._tree(usual_parameters(shapes, self.seed, self.config.norm_start))
 
     def flax(
         self, params: dict, dtype: str, options: dict | None = None, gradients: bool = True

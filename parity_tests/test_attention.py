@@ -76,6 +76,33 @@ def test_weights_are_those_of_the_formula():
         np.testing.assert_allclose(np.asarray(out)[0, 0, 0], [5.0], rtol=1e-6)
 
 
+def test_a_bias_is_added_to_the_scaled_scores():
+    """By hand: scores 0 and 0, a bias of 0 and ln 3, halved by a temperature of 2."""
+    q, k = np.zeros((1, 1, 1, 1)), np.zeros((1, 2, 1, 1))
+    v = np.array([[[[8.0]], [[4.0]]]])
+    bias = np.array([[[[0.0, np.log(3.0)]]]])
+    for module, array in ((flax_attention, jnp.asarray), (torch_attention, torch.tensor)):
+        arrays = [array(x) for x in (q, k, v)]
+        for temperature, share in ((1.0, 0.75), (2.0, np.sqrt(3) / (1 + np.sqrt(3)))):
+            _, weights = module.dot_product_attention(
+                *arrays, scale=0.1, bias=array(bias), temperature=temperature
+            )
+            expected = [1 - share, share]
+            np.testing.assert_allclose(np.asarray(weights)[0, 0, 0], expected, rtol=1e-6)
+
+
+def test_a_bias_has_a_head_for_every_query_head():
+    """Four query heads on two key heads: each reads its own bias."""
+    q, k = np.zeros((1, 1, 4, H)), np.zeros((1, 2, 2, H))
+    bias = np.array([1.0, 2.0, 3.0, 4.0])[None, :, None, None] * np.array([0.0, 1.0])
+    for module, array in ((flax_attention, jnp.asarray), (torch_attention, torch.tensor)):
+        _, weights = module.dot_product_attention(
+            array(q), array(k), array(k), scale=1.0, bias=array(bias)
+        )
+        odds = np.asarray(weights)[0, :, 0, 1] / np.asarray(weights)[0, :, 0, 0]
+        np.testing.assert_allclose(odds, np.exp([1, 2, 3, 4]), rtol=1e-5)
+
+
 def test_temperature_evens_out_or_sharpens():
     def weights(temperature):
         x = qkv(6, 6)

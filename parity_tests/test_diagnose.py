@@ -7,15 +7,24 @@ import pytest
 import torch
 
 import torch_reference.attention as torch_attention
+import torch_reference.losses as torch_losses
+import torch_reference.masks as torch_masks
+import torch_reference.models as torch_models
 import torch_reference.norms as torch_norms
 import torch_reference.stacks as torch_stacks
+import torch_reference.training as torch_training
+from parity.causes.norms import identify
+from parity.causes.parameters import different_parameter
 from parity.examine import Reference, examine
 from parity.plants import CASES
 from parity.plants.plant import swapped
+from parity.stages import checkpoint, decoder_inputs, router
 from parity.twin_pair import TwinPair
 from torch_reference.attention import dot_product_attention
 from torch_reference.blocks import Block
 from torch_reference.embeddings import Embed
+from torch_reference.heads import head_logits
+from torch_reference.losses import balance_loss, router_loss
 from torch_reference.masks import causal_mask
 
 REFERENCES: dict[str, Reference] = {}
@@ -96,20 +105,17 @@ def test_a_scale_is_solved_for(float64, factor):
 
 @pytest.mark.parametrize("window", [2, 4])
 def test_a_window_is_solved_for(float64, window):
-    def banded(length, device=None):
-        return causal_mask(length, device) & causal_mask(length, device).mT.triu(0).mT.triu(
-            1 - window
-        )
+    def banded(length, _, device):
+        return causal_mask(length, window, device)
 
-    found = examined("modern", swapped(torch_stacks, "causal_mask", banded))
+    found = examined("modern", swapped(torch_masks, "causal_mask", banded))
     assert [f.module for f in found.local] == ["decoder"]
     assert f"a window of {window} keys" in texts(found, "decoder")
 
 
 def test_an_offset_of_positions_is_solved_for(float64):
-    def late(self, tokens, token_mask, positions, embed):
-        table = self.embed if embed is None else embed
-        return table(tokens) + self.pos_embed(torch.arange(tokens.shape[1]) + 2)
+    def late(self, tokens, positions, token_types, embed, right=torch_stacks.Stack.inputs):
+        return right(self, tokens, positions + 2, token_types, embed)
 
     found = examined("modern", swapped(torch_stacks.Stack, "inputs", late))
     assert [f.module for f in found.local] == ["decoder"]
@@ -185,3 +191,161 @@ def test_the_growth_of_the_error_is_reported(float64):
     after = [e for name, e in found.growth if name == "output of the model"]
     assert before[0] < 1e-12 < after[0]
     assert np.isfinite(after[0])
+
+
+def test_a_head_scale_is_solved_for(float64):
+    def scaled(config, lm_head, embed, hidden):
+        return head_logits(config, lm_head, embed, 0.37 * hidden)
+
+    found = examined("modern", swapped(torch_models, "head_logits", scaled))
+    assert [f.module for f in found.local if f.stage == "forward"] == [""]
+    assert "the tied head's input is scaled by 0.37, where the reference has 1" in texts(found, "")
+
+
+@pytest.mark.parametrize("extra", [1.0, 2.0, -1.0, 0.37])
+@pytest.mark.parametrize("centered", [False, True])
+def test_what_is_added_to_a_norms_weight_is_solved_for(extra, centered):
+    rng = np.random.default_rng(0)
+    x, weight, bias = rng.normal(0.3, 1, (2, 5, 13)), rng.normal(1, 0.5, 13), rng.normal(size=13)
+    kept = x - centered * x.mean(-1, keepdims=True)
+    y = kept / np.sqrt(np.square(kept).mean(-1, keepdims=True) + 0.01) * (weight + extra) + bias
+    form = next(identify(x, y, weight, bias))
+    assert form.extra == pytest.approx(extra, abs=1e-12)
+    assert (form.centered, form.root, form.gain) == (centered, True, 1.0)
+    assert form.eps == pytest.approx(0.01, rel=1e-9)
+
+
+def test_what_is_not_added_to_a_norms_weight_is_not_made_up():
+    """Alike weights leave it open: another divisor says the same; other functions have none."""
+    x = np.random.default_rng(0).normal(size=(2, 5, 13))
+    y = 3 * x / np.sqrt(np.square(x).mean(-1, keepdims=True))
+    assert {form.extra for form in identify(x, y, np.ones(13), 0.0)} == {0.0}
+    assert list(identify(x, np.tanh(x), np.linspace(1, 2, 13), 0.0)) == []
+
+
+def attention_weights(rows: int = 6, columns: int = 4) -> dict[str, np.ndarray]:
+    """6 rows of q and 3 of k and of v: groups of 2, 1 and 1."""
+    counts = {"q": rows, "k": rows // 2, "v": rows // 2}
+    rng = np.random.default_rng(0)
+    return {f"a.{n}_proj.weight": rng.normal(size=(count, columns)) for n, count in counts.items()}
+
+
+def test_a_fused_matrix_cut_otherwise_is_solved_for():
+    """By hand: three groups of q q k v, cut as the first six rows, then three, then three."""
+    ours = attention_weights()
+    q, k, v = ours.values()
+    rows = [q[0], q[1], k[0], v[0], q[2], q[3], k[1], v[1], q[4], q[5], k[2], v[2]]
+    theirs = dict(zip(ours, np.split(np.array(rows), [6, 9]), strict=True))
+    for name in ours:
+        cause = different_parameter(name, ours[name], theirs[name], ours, theirs)
+        assert cause.text == (
+            "q_proj, k_proj and v_proj: fused in 3 groups of rows, cut as if in 1"
+        )
+    swapped_sides = different_parameter("a.q_proj.weight", theirs["a.q_proj.weight"], q, theirs,
+                                        ours)  # fmt: skip
+    assert swapped_sides.text.endswith("fused in 1 group of rows, cut as if in 3")
+
+
+def test_numbers_of_no_cut_are_not_explained_by_one():
+    ours = attention_weights()
+    theirs = {n: np.random.default_rng(1).permutation(w.ravel()).reshape(w.shape) + (n[2] == "q")
+              for n, w in ours.items()}  # fmt: skip
+    cause = different_parameter("a.q_proj.weight", *(s["a.q_proj.weight"] for s in (ours, theirs)),
+                                ours, theirs)  # fmt: skip
+    assert cause.text == "other numbers: never copied, or of another checkpoint"
+
+
+@pytest.mark.parametrize(("change", "text"), [
+    (lambda w: w + 1, "the reference's with 1 added to every value"),
+    (lambda w: w - 0.25, "the reference's with -0.25 added to every value"),
+    (lambda w: 3 * w, "the reference's times 3"),
+    (lambda w: w.astype(np.float16).astype(float), "rounded to a narrower type"),
+])  # fmt: skip
+def test_a_parameter_moved_by_one_number_is_explained(change, text):
+    ours = {"norm.weight": np.random.default_rng(0).normal(size=7)}
+    theirs = {"norm.weight": change(ours["norm.weight"])}
+    cause = different_parameter("norm.weight", *(side["norm.weight"] for side in (ours, theirs)),
+                                ours, theirs)  # fmt: skip
+    assert cause.text == text
+
+
+def routed(wrong) -> list[str]:
+    """What is said of the twin's balance loss where `wrong` takes its place."""
+    with swapped(torch_training, "router_loss", wrong):
+        return [cause.text for found in router.compare() for cause in found.causes]
+
+
+def test_a_balance_loss_is_taken_apart(float64):
+    assert router.compare() == []
+    assert routed(
+        lambda layers, k, mask: router_loss([x.softmax(-1) for x in layers], k, mask)
+    ) == ["softmax of their softmax, where the reference has softmax of the logits"]
+    assert routed(lambda layers, k, mask: router_loss(layers, 1, mask)) == [
+        "the first choice alone, where the reference has the experts that are chosen"
+    ]
+    assert routed(lambda layers, k, mask: router_loss(layers, k, None)) == [
+        "shares of tokens and padding, where the reference has shares of tokens",
+        "mean probabilities of tokens and padding, where the reference has mean probabilities of "
+        "tokens",
+    ]
+
+
+def test_two_mistakes_in_a_balance_loss_are_both_named(float64):
+    def pooled(layers, top_k, mask):
+        return 3 * balance_loss(torch.cat(layers), top_k, torch.cat([mask] * len(layers)))
+
+    assert routed(pooled) == [
+        "all layers end to end, where the reference has each layer by itself",
+        "scaled by 3 = number of layers against the reference",
+    ]
+
+
+def test_a_balance_loss_that_nothing_explains_is_found_and_not_explained(float64):
+    with swapped(torch_training, "router_loss", lambda layers, k, mask: layers[0].square().sum()):
+        (found,) = router.compare()
+    assert (found.at, found.causes) == ("loss.router", [])
+
+
+def shifted(wrong) -> list[str]:
+    with swapped(torch_losses, "shift_right", wrong):
+        return [cause.text for found in decoder_inputs.compare() for cause in found.causes]
+
+
+def test_decoder_inputs_are_taken_apart(float64):
+    def begins_with_padding(labels, start, padding, right=torch_losses.shift_right):
+        return right(labels, padding, padding)
+
+    def one_kind_of_ignored(labels, start, padding):
+        inputs = torch.cat([torch.full_like(labels[:, :1], start), labels[:, :-1]], 1)
+        return torch.where(inputs == -100, padding, inputs)
+
+    def labels_themselves(labels, start, padding):
+        return torch.where(labels < 0, padding, labels)
+
+    assert decoder_inputs.compare() == []
+    assert shifted(begins_with_padding) == ["the first input is 2, where the reference has 3"]
+    assert shifted(one_kind_of_ignored) == [
+        "the ignored label -1 is kept, where the reference has 2"
+    ]
+    assert shifted(labels_themselves) == ["input t is label t+0, where the reference has label t-1"]
+    assert shifted(lambda labels, start, padding: labels * 0) == []
+
+
+def test_what_a_checkpoint_is_cast_into_is_read_off(float64, monkeypatch):
+    def all_to_float64(path, dtype):
+        return checkpoint.read(path, "float64")
+
+    def one_left_out(path, dtype):
+        found = checkpoint.read(path, dtype)
+        return {name: array for name, array in found.items() if name != "decoder.embed.weight"}
+
+    def said(reader) -> list[str]:
+        monkeypatch.setitem(checkpoint.READERS, "torch", reader)
+        return [cause.text for found in checkpoint.compare() for cause in found.causes]
+
+    assert said(checkpoint.read) == []
+    assert said(all_to_float64) == [
+        f"what is stored in {dtype} comes in float64, where the reference has float32"
+        for dtype in ("float16", "float32", "bfloat16")
+    ]
+    assert said(one_left_out) == ["decoder.embed.weight not read"]

@@ -28,3 +28,16 @@ def test_tied_head(float64, ledger):
     ledger("embeddings.Embed.attend", pair.differences())
     expected = pair.inputs["hidden"] @ np.asarray(pair.params["embedding"]).T
     np.testing.assert_allclose(pair.run_torch()["output.0"], expected, rtol=1e-12)
+
+
+def test_a_scaled_head_scales_what_it_reads(float64, ledger):
+    """By d_model**-0.5, and the lookup is not touched."""
+    config = hostile_config(tie_embeddings=True, scale_head=True)
+    modules = flax_embeddings.Embed(config), torch_embeddings.Embed(config)
+    pair = Pair(*modules, {"hidden": normal(2, 5, 13)}, method="attend")
+    ledger("embeddings.Embed.attend", pair.differences())
+    expected = pair.inputs["hidden"] @ np.asarray(pair.params["embedding"]).T / np.sqrt(13)
+    np.testing.assert_allclose(pair.run_torch()["output.0"], expected, rtol=1e-12)
+    ids = tokens(23, 2, 5)
+    looked_up = Pair(*modules, {"tokens": ids}).run_flax()["output.0"]
+    np.testing.assert_array_equal(looked_up, np.asarray(pair.params["embedding"])[ids])

@@ -44,6 +44,21 @@ def test_twins_agree(float64, ledger, smoothing):
     )
 
 
+@pytest.mark.parametrize("masked", [False, True], ids=["no padding", "padding"])
+def test_router_losses_agree(float64, ledger, masked):
+    mask = ragged_mask(B, T) if masked else None
+
+    def loss(module, array):
+        given = None if mask is None else array(mask)
+        return lambda **layers: module.router_loss(list(layers.values()), 2, given)
+
+    layers = {f"layer {i}": normal(B, T, 5, seed=i) for i in range(3)}
+    ledger(
+        "losses.router_loss",
+        function_differences(loss(flax_losses, jnp.asarray), loss(torch_losses, on_device), layers),
+    )
+
+
 @pytest.mark.parametrize(("module", "array"), BOTH, ids=["flax", "torch"])
 class TestByHand:
     def test_even_logits_cost_log_v(self, module, array):
@@ -97,6 +112,41 @@ class TestByHand:
         assert int(module.count_exact(array(logits), array(labels), array(mask))) == 2
         mask[1, 2] = True
         assert int(module.count_exact(array(logits), array(labels), array(mask))) == 1
+
+    def test_a_router_that_treats_all_alike_costs_top_k(self, module, array):
+        """Equal logits go to the first experts, with probability 1 / E each: E k (1 / E)."""
+        logits = array(np.zeros((B, T, 5)))
+        for top_k in (1, 2, 5):
+            cost = float(module.balance_loss(logits, top_k, None))
+            assert cost == pytest.approx(top_k, rel=1e-6)
+
+    def test_the_balance_loss_by_hand(self, module, array):
+        """Probabilities 3/4 and 1/4, 1/2 and 1/2 (the first by lot), 1/4 and 3/4, then padding."""
+        logits = np.log([[[0.75, 0.25], [0.5, 0.5], [0.25, 0.75], [1e-9, 1.0]]])
+        mask = np.array([[True, True, True, False]])
+        cost = float(module.balance_loss(array(logits), 1, array(mask)))
+        assert cost == pytest.approx(2 * (2 / 3 * 1.5 / 3 + 1 / 3 * 1.5 / 3), rel=1e-6)
+        whole = float(module.balance_loss(array(logits), 1, None))
+        assert whole == pytest.approx(2 * (2 / 4 * 1.5 / 4 + 2 / 4 * 2.5 / 4), rel=1e-6)
+
+    def test_padding_does_not_change_the_balance_loss(self, module, array):
+        logits, mask = normal(B, T, 5), ragged_mask(B, T)
+        moved = np.where(mask[..., None], logits, -7 * logits)
+        costs = [float(module.balance_loss(array(x), 2, array(mask))) for x in (logits, moved)]
+        assert costs[0] == costs[1] != float(module.balance_loss(array(logits), 2, None))
+        nothing = array(np.zeros((B, T), bool))
+        assert float(module.balance_loss(array(logits), 2, nothing)) == 0
+
+    def test_the_router_loss_is_the_mean_of_its_layers(self, module, array):
+        """Two layers that use one expert each, but not the same: both are as bad as can be."""
+        one, other = 50 * np.eye(2)[[[0, 0, 0]]], 50 * np.eye(2)[[[1, 1, 1]]]
+        cost = float(module.router_loss([array(one), array(other)], 1, None))
+        assert cost == pytest.approx(2.0, rel=1e-6)
+
+    def test_labels_are_shifted_right(self, module, array):
+        labels = array(np.array([[5, -100, 6, 7], [8, 9, -100, -1], [3, 4, 5, 6]]))
+        inputs = np.asarray(module.shift_right(labels, 2, 0))
+        np.testing.assert_array_equal(inputs, [[2, 5, 0, 6], [2, 8, 9, 0], [2, 3, 4, 5]])
 
 
 def test_smoothing_equals_torchs_own():

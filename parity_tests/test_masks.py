@@ -7,6 +7,7 @@ import torch
 
 import flax_transformer.masks as flax_masks
 import torch_reference.masks as torch_masks
+from transformer_spec.config import Causal, PrefixLM
 
 T, F = True, False
 CAUSAL_4 = [[T, F, F, F], [T, T, F, F], [T, T, T, F], [T, T, T, T]]
@@ -54,6 +55,67 @@ def test_positions_count_tokens_and_not_padding():
     expected = [[0, 0, 0, 1, 2], [0, 1, 2, 2, 2], [0, 0, 0, 1, 1]]
     for positions in each_twin(lambda masks, array: masks.positions_from(array(tokens))):
         np.testing.assert_array_equal(positions, expected)
+
+
+WINDOW_2 = [[T, F, F, F], [T, T, F, F], [F, T, T, F], [F, F, T, T]]
+PREFIXES = [[T, T, T, F], [F, F, F, F], [T, F, F, F]]
+PREFIX_4 = [
+    [[T, T, T, F], [T, T, T, F], [T, T, T, F], [T, T, T, T]],
+    CAUSAL_4,
+    CAUSAL_4,
+]
+
+
+@pytest.mark.parametrize(
+    ("window", "matrix"),
+    [(1, np.eye(4, dtype=bool)), (2, WINDOW_2), (4, CAUSAL_4), (9, CAUSAL_4), (None, CAUSAL_4)],
+)
+def test_a_window_counts_the_query_itself(window, matrix):
+    for mask in each_twin(lambda masks, _: masks.causal_mask(4, window)):
+        np.testing.assert_array_equal(mask, [[matrix]])
+    for mask in each_twin(lambda masks, _: masks.decoder_mask(Causal(window=window), 4, None)):
+        np.testing.assert_array_equal(mask, [[matrix]])
+
+
+def test_a_prefix_is_seen_by_every_query_and_the_rest_causally():
+    for mask in each_twin(
+        lambda masks, array: masks.decoder_mask(PrefixLM(), 4, array(np.array(PREFIXES)))
+    ):
+        np.testing.assert_array_equal(mask, np.array(PREFIX_4)[:, None])
+    for mask in each_twin(lambda masks, _: masks.decoder_mask(PrefixLM(), 4, None)):
+        np.testing.assert_array_equal(mask, [[CAUSAL_4]])
+
+
+def test_a_prefix_without_a_use_for_it_is_refused():
+    for masks, array in ((flax_masks, jnp.asarray), (torch_masks, torch.tensor)):
+        with pytest.raises(ValueError, match="prefix_mask: not usable under Causal"):
+            masks.decoder_mask(Causal(), 4, array(np.array(PREFIXES)))
+
+
+def test_two_channels_count_the_prefix_and_the_answer():
+    """Prefixes of 3, 0, 1 and 4 tokens."""
+    prefixes = np.array([*PREFIXES, [T, T, T, T]])
+    expected = [
+        [[0, 1, 2, 2], [0, 0, 0, 1]],
+        [[0, 0, 0, 0], [1, 2, 3, 4]],
+        [[0, 0, 0, 0], [0, 1, 2, 3]],
+        [[0, 1, 2, 3], [0, 0, 0, 0]],
+    ]
+    for channels in each_twin(
+        lambda masks, array: masks.two_channel_positions(array(np.arange(4)[None]), array(prefixes))
+    ):
+        np.testing.assert_array_equal(channels, expected)
+
+
+def test_two_channels_skip_padding():
+    """Padding on the left, a prefix of 2, an answer of 2, padding on the right."""
+    tokens, prefix = np.array([[F, T, T, T, T, F]]), np.array([[F, T, T, F, F, F]])
+    for channels in each_twin(
+        lambda masks, array: masks.two_channel_positions(
+            masks.positions_from(array(tokens)), array(prefix)
+        )
+    ):
+        np.testing.assert_array_equal(channels, [[[0, 0, 1, 1, 1, 1], [0, 0, 0, 1, 2, 2]]])
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Whole models: every preset's architecture, causality, padding, packing, jit = eager."""
 
+import math
 from dataclasses import replace
 
 import jax
@@ -11,17 +12,19 @@ import torch
 import flax_transformer
 import torch_reference
 from parity import bridge
-from parity.components import TARGET as T
-from parity.components import model_inputs, small_presets
 from parity.errors import difference, differences
 from parity.hostile import hostile_config, tokens
+from parity.small import TARGET as T
+from parity.small import model_inputs, repeated, small_presets
 from parity.twins import Pair, quick, tensors
 from transformer_spec import parameters
 from transformer_spec.config import (
+    Causal,
     GatedFeedForward,
     ModelConfig,
     NoPosition,
     PostNorm,
+    PrefixLM,
     RMSNorm,
     Sinusoidal,
     StdLayerNorm,
@@ -36,6 +39,18 @@ INVARIANT = [
 ]
 
 
+HEADED = hostile_config(
+    arch="encoder",
+    num_layers=1,
+    embed_norm=True,
+    num_token_types=3,
+    masked_lm=True,
+    pooler=True,
+    next_sentence=True,
+    tie_embeddings=True,
+    head_bias=True,
+)
+
 CONFIGS = {
     "decoder": hostile_config(),
     "decoder, tied, scaled": hostile_config(tie_embeddings=True, scale_embeddings=True),
@@ -48,6 +63,8 @@ CONFIGS = {
     "decoder of 11 layers": hostile_config(num_layers=11),
     "encoder": hostile_config(arch="encoder", position=Sinusoidal()),
     "encoder, post-norm": hostile_config(arch="encoder", residual=PostNorm()),
+    "encoder with heads": HEADED,
+    "encoder with a pooler alone": hostile_config(arch="encoder", pooler=True),
     "encoder-decoder, own embeddings": hostile_config(
         arch="encoder_decoder", num_decoder_layers=3, norm=StdLayerNorm(), position=Sinusoidal()
     ),
@@ -73,7 +90,12 @@ def model_pair(config: ModelConfig, inputs: dict, dtype: str = "float64", seed: 
     return Pair(*twins, inputs, dtype=dtype, seed=seed)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+# A scaling of frequencies is compared by itself, in test_positions.
+SLOW = {f"preset {name}" for name in repeated()}
+EVERY = [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in CONFIGS]
+
+
+@pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("masks", [False, True], ids=["no masks", "masks"])
 def test_twins_agree(float64, ledger, name, masks):
     config = CONFIGS[name]
@@ -121,12 +143,14 @@ def test_jit_is_eager(float64, compiled_as_users_do, name):
     assert max(d.error for d in found) <= 1e-12
 
 
-def influence(config: ModelConfig, query: int, argument: str) -> tuple[np.ndarray, np.ndarray]:
+def influence(
+    config: ModelConfig, query: int, argument: str, **more: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """|d logits[:, query] / d embedded input| of each position of `argument`, in both twins.
 
     The derivative is taken by a shift added to the position table's rows, one per position.
     """
-    inputs = model_inputs(config, masks=False)
+    inputs = model_inputs(config, masks=False) | more
     pair = model_pair(config, inputs)
     stack = "encoder" if argument == "source" else "decoder"
 
@@ -155,6 +179,25 @@ def test_no_gradient_flows_back_from_the_past_to_the_future(float64, arch, query
     for gradient in influence(config, query, "target" if two else "tokens"):
         assert (gradient[: query + 1] > 0).all()
         assert (gradient[query + 1 :] == 0).all()
+
+
+@pytest.mark.parametrize("query", [1, T - 1])
+def test_a_window_reaches_one_token_less_than_its_width_back_per_layer(float64, query):
+    """A window of 2 in each of 2 layers: a query, and the two before it."""
+    config = hostile_config(mask=Causal(window=2), num_layers=2)
+    for gradient in influence(config, query, "tokens"):
+        reached = np.arange(T)
+        seen = (reached <= query) & (reached >= query - 2)
+        np.testing.assert_array_equal(gradient > 0, seen)
+
+
+@pytest.mark.parametrize("query", [0, T - 1])
+def test_every_query_sees_the_whole_prefix(float64, query):
+    """Of 3 tokens, and of the rest what came before it."""
+    config = hostile_config(mask=PrefixLM(), num_layers=1)
+    prefix = np.broadcast_to(np.arange(T) < 3, (3, T)).copy()
+    for gradient in influence(config, query, "tokens", prefix_mask=prefix):
+        np.testing.assert_array_equal(gradient > 0, np.arange(T) <= max(query, 2))
 
 
 def test_every_target_position_sees_the_whole_source(float64):
@@ -210,6 +253,82 @@ def test_rows_do_not_see_each_other(float64, name):
     alone = {k: v[1:2] for k, v in inputs.items()}
     for whole, row in zip(both_logits(pair, inputs), both_logits(pair, alone), strict=True):
         assert difference("logits", whole[1:2], row).error <= 1e-12
+
+
+def headed(pair: Pair, inputs: dict) -> list[dict[str, np.ndarray]]:
+    """All that an encoder with heads gives, in both twins."""
+    ours = quick(pair.call_flax)(pair.params, **inputs)
+    theirs = pair.call_torch(**tensors(inputs))
+    return [
+        {name: np.asarray(ours._asdict()[name]) for name in ours._fields},
+        {name: theirs._asdict()[name].numpy(force=True) for name in theirs._fields},
+    ]
+
+
+def test_the_heads_of_an_encoder_by_hand(float64):
+    """Each from the hidden states, in NumPy: norm(f(W h + b)) E^T + c; tanh(W h_0 + b); W p + b."""
+    inputs = model_inputs(HEADED)
+    pair = model_pair(HEADED, inputs)
+    named = {name: p.numpy(force=True) for name, p in pair.torch.named_parameters()}
+
+    def dense(name: str, x: np.ndarray) -> np.ndarray:
+        return x @ named[f"{name}.weight"].T + named[f"{name}.bias"]
+
+    for found in headed(pair, inputs):
+        hidden = found["hidden"]
+        wide = dense("lm_transform", hidden)
+        activated = 0.5 * wide * (1 + np.vectorize(math.erf)(wide / np.sqrt(2)))
+        centered = activated - activated.mean(-1, keepdims=True)
+        normed = centered / np.sqrt(np.square(centered).mean(-1, keepdims=True) + HEADED.norm.eps)
+        normed = normed * named["lm_norm.weight"] + named["lm_norm.bias"]
+        logits = normed @ named["encoder.embed.weight"].T + named["lm_head.bias"]
+        np.testing.assert_allclose(found["logits"], logits, rtol=1e-11, atol=1e-12)
+        pooled = np.tanh(dense("pooler", hidden[:, 0]))
+        np.testing.assert_allclose(found["pooled"], pooled, rtol=1e-12)
+        sentence = dense("sentence_head", pooled)
+        np.testing.assert_allclose(found["next_sentence"], sentence, rtol=1e-12)
+
+
+def test_an_encoder_sees_both_ways_and_no_padding(float64):
+    """The last token reaches the pooler, which reads the first; what is under padding does not."""
+    inputs = model_inputs(HEADED, masks=False)
+    inputs["token_mask"] = np.arange(T) < np.array([[T], [T - 1], [T - 2]])
+    pair = model_pair(HEADED, inputs)
+    moved = inputs | {"tokens": np.where(np.arange(T) < T - 1, inputs["tokens"], 7)}
+    for before, after in zip(headed(pair, inputs), headed(pair, moved), strict=True):
+        for name in ("pooled", "next_sentence"):
+            assert np.abs(before[name][0] - after[name][0]).max() > 1e-6
+            np.testing.assert_array_equal(before[name][1:], after[name][1:])
+        kept = inputs["token_mask"][1:]
+        for name in ("hidden", "logits"):
+            np.testing.assert_array_equal(before[name][1:][kept], after[name][1:][kept])
+
+
+def test_segments_are_0_unless_given(float64):
+    inputs = model_inputs(HEADED, masks=False)
+    pair = model_pair(HEADED, inputs)
+    zeros, ones = (np.full_like(inputs["tokens"], segment) for segment in (0, 1))
+    for none, first, second in zip(
+        headed(pair, inputs),
+        headed(pair, inputs | {"token_types": zeros}),
+        headed(pair, inputs | {"token_types": ones}),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(none["hidden"], first["hidden"])
+        assert np.abs(none["hidden"] - second["hidden"]).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("count", "message"), [(0, "the config has num_token_types 0"), (3, r"ids 3\.\.3 .* \[0, 3\)")]
+)
+def test_segments_that_the_model_has_not_are_refused(float64, count, message):
+    inputs = model_inputs(HEADED, masks=False)
+    pair = model_pair(replace(HEADED, num_token_types=count), inputs)
+    inputs["token_types"] = np.full_like(inputs["tokens"], 3)
+    with pytest.raises(ValueError, match=f"token_types: .*{message}"):
+        pair.call_flax(pair.params, **{name: jnp.asarray(x) for name, x in inputs.items()})
+    with pytest.raises(ValueError, match=f"token_types: .*{message}"):
+        pair.call_torch(**tensors(inputs))
 
 
 def test_order_matters(float64):

@@ -55,6 +55,27 @@ def test_literal_row(float64, name):
     np.testing.assert_allclose(theirs.numpy(force=True)[0], LITERALS[name], rtol=1e-15)
 
 
+@pytest.mark.parametrize("offset", [0.0, 1.0])
+def test_an_offset_is_added_to_the_weight(float64, ledger, offset):
+    """By hand as above, the parameter being the distance of the weight from the offset."""
+    row = np.array([[1.0, 2.0, 6.0]])
+    norms = flax_norms.RMSNorm(3, 0.1, offset), torch_norms.RMSNorm(3, 0.1, offset)
+    twins = Pair(*norms, {"x": row})
+    ledger("norms.RMSNorm", twins.differences())
+    weight = offset + np.asarray(twins.params["scale"])
+    np.testing.assert_allclose(twins.run_flax()["output.0"], LITERALS["RMSNorm"][None] * weight)
+
+
+def test_a_fresh_norm_normalizes_alone_whatever_the_offset(float64):
+    row = np.array([[1.0, 2.0, 6.0]])
+    for offset in (0.0, 1.0):
+        module = flax_norms.RMSNorm(3, 0.1, offset)
+        ours = module.apply(module.init(jax.random.key(0), jnp.asarray(row)), jnp.asarray(row))
+        theirs = torch_norms.RMSNorm(3, 0.1, offset).double()(torch.tensor(row))
+        np.testing.assert_allclose(ours[0], LITERALS["RMSNorm"], rtol=1e-15)
+        np.testing.assert_allclose(theirs.numpy(force=True)[0], LITERALS["RMSNorm"], rtol=1e-15)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_half_precision_comes_back_in_its_own_type(name):
     x = normal(2, 13)

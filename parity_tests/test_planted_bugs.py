@@ -37,7 +37,7 @@ def test_it_is_caught_located_and_named(float64, plant):
     "case",
     [
         pytest.param(case, marks=pytest.mark.xdist_group(case))
-        for case in ("decoder", "modern", "post")
+        for case in ("decoder", "modern", "post", "rotary", "partial", "relative", "channels")
     ],
 )
 def test_nothing_is_found_where_nothing_is_planted(float64, case):

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from unittest.mock import patch
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -10,8 +11,13 @@ import torch
 import torch_reference.attention as torch_attention
 import torch_reference.norms as torch_norms
 from parity import precision
-from parity.components import COMPONENTS, NORMS, S, attention, norm
+from parity.builders import S, attention, feed_forward, norm
+from parity.components import COMPONENTS, NORMS
+from parity.margins import clear_choices
 from parity.precision import DTYPES, STEP, Component, Roundings, Row, unit_roundoff
+from parity.small import repeated
+from parity.twins import Pair
+from transformer_spec.config import MixtureOfExperts
 
 # So many keys that a sum over them, accumulated in 8 or 11 bits, shows.
 MANY = 256
@@ -22,8 +28,22 @@ def out_of_line(component: Component, dtype: str) -> list[Row]:
     return [row for row in precision.measure(component, dtype) if not row.in_line]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", COMPONENTS)
+REPEATED = {f"preset {name}" for name in repeated()}
+
+
+def is_slow(name: str, dtype: str) -> bool:
+    """Whole models are components again: one dtype, and one of those alike but for constants."""
+    return name in REPEATED or (name.startswith("preset") and dtype != "bfloat16")
+
+
+EVERY = [
+    pytest.param(name, dtype, marks=pytest.mark.slow if is_slow(name, dtype) else ())
+    for name in COMPONENTS
+    for dtype in DTYPES
+]
+
+
+@pytest.mark.parametrize(("name", "dtype"), EVERY)
 def test_errors_are_in_line(name, dtype):
     assert not out_of_line(COMPONENTS[name], dtype)
 
@@ -120,6 +140,39 @@ def test_low_precision_where_it_does_not_belong_is_refused(dtype, component, own
 def test_a_norm_that_rounds_twice_is_refused(dtype):
     with patch.object(RMS, "forward", rms_norm_of_llama):
         assert not rounds_once(norm("RMSNorm", 256), dtype)
+
+
+def test_a_choice_that_roundings_turn_would_drown_all_else():
+    """Two routers alike but for the last digit of one weight: both sides are off by far more."""
+    component = feed_forward(MixtureOfExperts(num_experts=3, top_k=1, normalize=False))
+    twins = component.build("bfloat16")
+    assert isinstance(twins, Pair)
+    router = twins.torch.router.weight
+    nearly = router.detach()[:1] * torch.tensor([[1.0], [1.0], [-1.0]])
+    nearly[1, 0] *= 1 + 2**-7
+    with torch.no_grad():
+        router.copy_(nearly)
+    twins.params["router"]["kernel"] = jnp.asarray(nearly.float().numpy(force=True).T, jnp.bfloat16)
+    output, *_ = precision.measure(replace(component, build=lambda _: twins), "bfloat16")
+    assert min(output.flax, output.torch) > 10 * output.floor
+
+
+def test_routers_are_drawn_until_every_choice_is_clear():
+    slot = MixtureOfExperts(num_experts=3, top_k=2)
+    twins = feed_forward(slot).build("float32")
+    assert isinstance(twins, Pair)
+    named = {name: p.numpy(force=True) for name, p in twins.torch.named_parameters()}
+    tied = named | {"router.weight": np.repeat(named["router.weight"][:1], 3, 0)}
+
+    def cleared(way: Roundings, given: dict) -> np.ndarray:
+        return clear_choices(slot, twins.torch, twins.inputs, "bfloat16", way, given)[
+            "router.weight"
+        ]
+
+    np.testing.assert_array_equal(cleared(Roundings(), named), named["router.weight"])
+    assert not np.array_equal(cleared(Roundings(1), tied), tied["router.weight"])
+    with pytest.raises(RuntimeError, match="no router of 100 leads by"):
+        cleared(Roundings(10**6), named)
 
 
 def test_an_overflow_is_refused():

@@ -65,13 +65,16 @@ def check_inputs(config: ModelConfig, tokens: Tensor, token_mask: Tensor | None,
 def check_positions(
     positions: Tensor, config: ModelConfig, shape: tuple[int, ...], two_channels: bool
 ) -> None:
-    """Raise ValueError unless `positions` are ids below max_seq_len in the tokens' shape."""
+    """Raise ValueError unless `positions` are ids below max_seq_len in the tokens' shape.
+
+    Of two channels the second counts an answer's tokens from 1, so that it may reach max_seq_len.
+    """
     batch, length = shape
     expected = (batch, 2, length) if two_channels else (batch, length)
     if tuple(positions.shape) not in (expected, (1, *expected[1:])):
         found = tuple(positions.shape)
         raise ValueError(f"positions: shape {found} is not usable; expected {expected}")
-    check_ids(positions, config.max_seq_len, "positions")
+    check_ids(positions, config.max_seq_len + two_channels, "positions")
 
 
 def check_token_types(

@@ -167,7 +167,8 @@ def make_rotary(config: spec.ModelConfig) -> RotaryTable | None:
             return RotaryTable(tuple(pairs.tolist()), config.max_seq_len, amplitude(scaling))
         case spec.TwoChannelRotary(theta=theta):
             pairs = frequencies(config.head_size // 2, theta, spec.NoScaling())
-            return RotaryTable(tuple(pairs.tolist()), config.max_seq_len, 1.0)
+            # An answer without a prefix counts from 1 to max_seq_len.
+            return RotaryTable(tuple(pairs.tolist()), config.max_seq_len + 1, 1.0)
         case _:
             return None
 

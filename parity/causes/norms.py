@@ -1,7 +1,7 @@
 """Which normalization a module computes, its epsilon solved for."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,7 +17,7 @@ class Form:
         root: eps is inside the root, beside the variance; else beside the standard deviation.
         gain: what var is multiplied with: D / (D - 1) for the unbiased one.
         eps: solved from the values.
-        extra: what is added to the weight, 1 in the (1 + w) form.
+        extra: what is added to the weight, solved from the values: 1 in the (1 + w) form.
     """
 
     centered: bool
@@ -45,8 +45,9 @@ class Form:
             found.append(
                 (f"epsilon {self.eps:.3g}", f"epsilon {other.eps:.3g}", f"set eps={other.eps:.3g}")
             )
-        if self.extra != other.extra:
-            found.append((f"weight + {self.extra:g}", f"weight + {other.extra:g}", "convert once"))
+        if abs(self.extra - other.extra) > 1e-6:
+            fix = "add it once: where the weight is converted, or in the norm"
+            found.append((f"weight + {self.extra:g}", f"weight + {other.extra:g}", fix))
         return found
 
 
@@ -71,17 +72,37 @@ def different_norm(evidence: Evidence, value: Computed) -> Iterator[Cause]:
 
 def identify(x: np.ndarray, y: np.ndarray, weight: np.ndarray, bias) -> Iterator[Form]:
     """The forms that y is of, the most ordinary first."""
-    for extra in (0.0, 1.0, 2.0, -1.0):
+    for solved in (False, True):
         for centered in (True, False):
+            extra = added_to_weight(_kept(x, centered), y - bias, weight) if solved else 0.0
             for root in (True, False):
                 form = _fit(x, y, weight + extra, bias, centered, root)
                 if form and form.residual <= 100 * ROUNDING:
-                    yield Form(centered, root, form.gain, form.eps, extra, form.residual)
+                    yield replace(form, extra=extra)
+
+
+def added_to_weight(kept: np.ndarray, y: np.ndarray, weight: np.ndarray) -> float:
+    """e of y = kept * (weight + e) / den, den one per row; 0 where all weights are alike.
+
+    Least squares of each row gives 1 / den and e / den, its factors on kept * weight and kept.
+    """
+    scaled = kept * weight
+    aa, ab, bb = ((u * v).sum(-1) for u, v in ((scaled, scaled), (scaled, kept), (kept, kept)))
+    ay, by = (scaled * y).sum(-1), (kept * y).sum(-1)
+    with np.errstate(all="ignore"):
+        extra = float((aa * by - ab * ay).sum() / (bb * ay - ab * by).sum())
+    if np.ptp(weight) == 0 or not np.isfinite(extra):
+        return 0.0
+    return float(np.round(extra)) if abs(extra - np.round(extra)) < 1e-6 else extra
+
+
+def _kept(x: np.ndarray, centered: bool) -> np.ndarray:
+    return x - x.mean(-1, keepdims=True) if centered else x
 
 
 def _fit(x, y, weight, bias, centered: bool, root: bool) -> Form | None:
     """Solve gain and eps: each row's denominator is linear in its variance or its deviation."""
-    kept = x - x.mean(-1, keepdims=True) if centered else x
+    kept = _kept(x, centered)
     variance = np.square(kept).mean(-1)
     with np.errstate(all="ignore"):
         scaled = kept * weight

@@ -1,12 +1,15 @@
 """Family by family, what agrees with transformers and how closely: rows, and their Markdown."""
 
-from collections.abc import Iterable, Mapping
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from parity.errors import Difference, differences
+from parity.errors import FLOAT64_TOLERANCE, Difference, differences
 from parity.oracles import compare
 from parity.oracles.cases import CASES
 from parity.oracles.compare import Comparison
+from transformer_spec.fields import ConfigError, nearest
 
 Row = dict[str, Any]
 
@@ -77,3 +80,21 @@ def _cell(value: Any) -> str:
         case dict():
             return "<br>".join(f"{name}: {_cell(v)}" for name, v in value.items())
     return str(value)
+
+
+def run(names: Sequence[str], as_json: bool) -> int:
+    """Print the table of the named cases, or of all; 1 where one is off by more than rounding.
+
+    Raises:
+        ConfigError: there is no such case.
+        NotComparableError: transformers is not installed.
+    """
+    if unknown := [name for name in names if name not in CASES]:
+        raise ConfigError(f"oracles: no {unknown[0]!r}; {nearest(unknown[0], CASES)}")
+    found = []
+    for name in names or CASES:
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        found.append(row(Comparison(name)))
+    print(json.dumps(found, indent=1) if as_json else markdown(found))
+    exact = ("twins", "logits", "hidden", "loss", "gradients")
+    return int(any(row[kind] > FLOAT64_TOLERANCE for row in found for kind in exact))

@@ -8,7 +8,9 @@ say where it sits and say what it is.
 from parity.plants import (
     attention,
     blocks,
+    checkpoint,
     conversion,
+    distances,
     dropout,
     embeddings,
     feed_forward,
@@ -19,9 +21,11 @@ from parity.plants import (
     optim,
     positions,
     precision,
+    rotary,
     schedules,
 )
-from parity.plants.cases import CASES, Case
+from parity.plants.case import Case
+from parity.plants.cases import CASES
 from parity.plants.plant import Plant, Waiting
 from parity.plants.waiting import WAITING
 
@@ -31,6 +35,8 @@ PLANTS: tuple[Plant, ...] = (
     *attention.PLANTS,
     *masks.PLANTS,
     *positions.PLANTS,
+    *rotary.PLANTS,
+    *distances.PLANTS,
     *norms.PLANTS,
     *feed_forward.PLANTS,
     *embeddings.PLANTS,
@@ -42,5 +48,6 @@ PLANTS: tuple[Plant, ...] = (
     *initializers.PLANTS,
     *dropout.PLANTS,
     *conversion.PLANTS,
+    *checkpoint.PLANTS,
     *precision.PLANTS,
 )

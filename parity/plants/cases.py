@@ -3,11 +3,9 @@
 Axes differ in size, ids hold many zeros, masks leave some queries without a key.
 """
 
-from dataclasses import dataclass
-
-import numpy as np
-
 from parity.hostile import hostile_config
+from parity.plants.case import Case, ids, packed, padded
+from parity.plants.position_cases import POSITION_CASES
 from transformer_spec.config import (
     FeedForward,
     GatedFeedForward,
@@ -21,40 +19,11 @@ from transformer_spec.config import (
     StdLayerNorm,
 )
 
-
-@dataclass(frozen=True)
-class Case:
-    """One model and the keyword arguments of its call."""
-
-    config: ModelConfig
-    inputs: dict[str, np.ndarray]
-
-
-def _ids(vocab_size: int, *shape: int) -> np.ndarray:
-    """Random ids, a third of them 0: the row that a padding index would freeze."""
-    rng = np.random.default_rng([19, *shape])
-    return np.where(rng.random(shape) < 1 / 3, 0, rng.integers(0, vocab_size, shape))
-
-
-def _padded(length: int, *ends: tuple[int, int]) -> np.ndarray:
-    """A token mask with so much padding on the left and on the right of each row."""
-    at = np.arange(length)
-    return np.array([(at >= left) & (at < length - right) for left, right in ends])
-
-
-def _packed(length: int, *starts: list[int]) -> dict[str, np.ndarray]:
-    """The mask and the positions of rows whose documents begin at 0 and at `starts`."""
-    at = np.arange(length)
-    begins = np.array([[max(s for s in (0, *row) if s <= t) for t in at] for row in starts])
-    same = begins[:, :, None] == begins[:, None, :]
-    return {"mask": same[:, None], "positions": at - begins}
-
-
 _DECODER = hostile_config(head_bias=True)
 _DECODER_INPUTS = {
-    "tokens": _ids(23, 3, 11),
-    "token_mask": _padded(11, (2, 0), (0, 3), (1, 1)),
-    **_packed(11, [6], [4], [3, 8]),
+    "tokens": ids(23, 3, 11),
+    "token_mask": padded(11, (2, 0), (0, 3), (1, 1)),
+    **packed(11, [6], [4], [3, 8]),
 }
 
 _ENCODER_DECODER = ModelConfig(
@@ -77,10 +46,10 @@ _ENCODER_DECODER = ModelConfig(
 )
 # Equal lengths: with others the target's mask does not fit the source, and a mix-up is loud.
 _ENCODER_DECODER_INPUTS = {
-    "source": _ids(19, 3, 7),
-    "target": _ids(19, 3, 7)[::-1].copy(),
-    "source_mask": _padded(7, (2, 0), (0, 2), (1, 1)),
-    "target_mask": _padded(7, (0, 1), (1, 0), (0, 3)),
+    "source": ids(19, 3, 7),
+    "target": ids(19, 3, 7)[::-1].copy(),
+    "source_mask": padded(7, (2, 0), (0, 2), (1, 1)),
+    "target_mask": padded(7, (0, 1), (1, 0), (0, 3)),
 }
 
 # Narrower than its sequence is long: a buffer sized by the width is too small.
@@ -101,7 +70,7 @@ _MODERN = ModelConfig(
     ffn_bias=False,
     tie_embeddings=True,
 )
-_MODERN_INPUTS = {"tokens": _ids(29, 3, 11)}
+_MODERN_INPUTS = {"tokens": ids(29, 3, 11)}
 
 # 3 heads of 7 are d_model: the projections are square. More than 100 ids: -100 is an index.
 _POST = ModelConfig(
@@ -127,7 +96,7 @@ _POST = ModelConfig(
     ffn_out_dropout=0.15,
 )
 # As many rows as tokens: attention along the wrong axis fits its mask.
-_POST_INPUTS = {"tokens": _ids(113, 5, 5)}
+_POST_INPUTS = {"tokens": ids(113, 5, 5)}
 
 # More than ten layers: as strings, "10" sorts before "2".
 _DEEP = ModelConfig(
@@ -143,7 +112,27 @@ _DEEP = ModelConfig(
     residual=PreNorm(),
     ffn=FeedForward(activation="relu"),
 )
-_DEEP_INPUTS = {"tokens": _ids(11, 2, 3)}
+_DEEP_INPUTS = {"tokens": ids(11, 2, 3)}
+
+# A norm whose parameter is its weight's distance from 1, and a scaled tied head.
+_SCALED_HEAD = ModelConfig(
+    arch="decoder",
+    vocab_size=17,
+    max_seq_len=7,
+    d_model=10,
+    d_ff=11,
+    num_layers=1,
+    num_heads=2,
+    head_dim=3,
+    position=Learned(),
+    norm=RMSNorm(offset=1.0),
+    residual=PreNorm(),
+    ffn=GatedFeedForward(activation="gelu_tanh"),
+    ffn_bias=False,
+    tie_embeddings=True,
+    scale_head=True,
+)
+_SCALED_HEAD_INPUTS = {"tokens": ids(17, 3, 7)}
 
 CASES: dict[str, Case] = {
     "decoder": Case(_DECODER, _DECODER_INPUTS),
@@ -151,4 +140,6 @@ CASES: dict[str, Case] = {
     "modern": Case(_MODERN, _MODERN_INPUTS),
     "post": Case(_POST, _POST_INPUTS),
     "deep": Case(_DEEP, _DEEP_INPUTS),
+    "scaled_head": Case(_SCALED_HEAD, _SCALED_HEAD_INPUTS),
+    **POSITION_CASES,
 }

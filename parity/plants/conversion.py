@@ -10,17 +10,19 @@ import torch
 from torch import Tensor, nn
 
 from parity import bridge
-from parity.plants.plant import Plant, swapped
+from parity.plants.cases import CASES
+from parity.plants.plant import Plant, github, swapped
 from torch_reference import positions
 from torch_reference.positions import sinusoidal_table
+from transformer_spec.huggingface.families.vocabulary import Fused
 from transformer_spec.parameters import is_embedding
 
 Values = dict[str, Tensor]
+Change = Callable[[Values, Values], Values]
+_KEY_HEADS = CASES["decoder"].config.kv_heads
 
 
-def _converted(
-    change: Callable[[Values, Values], Values],
-) -> AbstractContextManager[None]:
+def converted(change: Change) -> AbstractContextManager[None]:
     """The conversion writes `change(fresh, right)`: what was in the model, and what belongs there.
 
     Names that `change` leaves out get their right values.
@@ -51,6 +53,18 @@ def _square_not_transposed(fresh: Values, right: Values) -> Values:
 def _reshaped(fresh: Values, right: Values) -> Values:
     kernels = {n: w.T for n, w in right.items() if w.ndim == 2 and not is_embedding(n)}
     return {n: kernel.reshape(right[n].shape) for n, kernel in kernels.items()}
+
+
+def _cut_in_flat_thirds(fresh: Values, right: Values) -> Values:
+    # Of a checkpoint that holds q, k and v fused, one group of rows for each key head.
+    found: Values = {}
+    for name in (n for n in right if ".attn.q_proj." in n):
+        names = tuple(name.replace("q_proj", f"{part}_proj") for part in "qkv")
+        ours = [right[n].numpy() for n in names]
+        heads = Fused("qkv", names, groups=_KEY_HEADS).to_theirs(ours)
+        thirds = Fused("qkv", names).to_ours(heads, [array.shape for array in ours])
+        found |= dict(zip(names, map(torch.as_tensor, thirds), strict=True))
+    return found
 
 
 def _left_fresh(fresh: Values, right: Values) -> Values:
@@ -90,7 +104,7 @@ PLANTS = (
         case="post",
         at="parameters.decoder.layers.0.attn.o_proj.weight",
         cause="^transposed$",
-        install=partial(_converted, _square_not_transposed),
+        install=partial(converted, _square_not_transposed),
     ),
     Plant(
         id="CNV-02",
@@ -104,7 +118,23 @@ PLANTS = (
         case="decoder",
         at="parameters.decoder.layers.0.attn.q_proj.weight",
         cause="reshaped where it had to be transposed",
-        install=partial(_converted, _reshaped),
+        install=partial(converted, _reshaped),
+    ),
+    Plant(
+        id="CNV-03",
+        name="Fused q, k and v cut in flat thirds",
+        component="conversion",
+        sources=github(
+            "lablup/mlxcel/pull/928",
+            "awslabs/slapo/pull/46",
+            "Lightning-AI/litgpt/pull/1013",
+            "vllm-project/vllm/pull/53114",
+        ),
+        how="A checkpoint's fused matrix has q, k and v per key head; it is cut as [q | k | v].",
+        case="decoder",
+        at="parameters.decoder.layers.0.attn.q_proj.weight",
+        cause="q_proj, k_proj and v_proj: fused in 3 groups of rows, cut as if in 1$",
+        install=partial(converted, _cut_in_flat_thirds),
     ),
     Plant(
         id="CNV-05",
@@ -120,7 +150,7 @@ PLANTS = (
         case="decoder",
         at="parameters.decoder.layers.0.ffn.up_proj.weight",
         cause="never copied",
-        install=partial(_converted, _left_fresh),
+        install=partial(converted, _left_fresh),
     ),
     Plant(
         id="CNV-07",
@@ -134,7 +164,7 @@ PLANTS = (
         case="deep",
         at="parameters.decoder.layers.2.attn_norm.weight",
         cause="holds the reference's decoder.layers.10",
-        install=partial(_converted, _sorted_as_strings),
+        install=partial(converted, _sorted_as_strings),
     ),
     Plant(
         id="CNV-09",
@@ -145,7 +175,7 @@ PLANTS = (
         case="decoder",
         at="parameters.decoder.layers.0.attn.q_proj.bias",
         cause="all zero: never copied",
-        install=partial(_converted, _biases_forgotten),
+        install=partial(converted, _biases_forgotten),
     ),
     Plant(
         id="CNV-10",

@@ -6,9 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from parity.plants.plant import Plant, swapped
-from torch_reference import stacks
+from parity.plants.plant import Plant, github, swapped
+from torch_reference import models, stacks
 from torch_reference.embeddings import Embed
+from torch_reference.heads import head_logits
 from transformer_spec.config import ModelConfig
 
 
@@ -18,6 +19,15 @@ def _unscaled(self: Embed, tokens: Tensor) -> Tensor:
 
 def _attend_with_copy(self: Embed, hidden: Tensor) -> Tensor:
     return torch.einsum("BTD,VD->BTV", hidden, self.weight.detach().clone())
+
+
+def _scaled_unless_tied(
+    config: ModelConfig, lm_head: nn.Module | None, embed: Embed | None, hidden: Tensor
+) -> Tensor:
+    if config.tie_embeddings and embed is not None:
+        logits = torch.einsum("BTD,VD->BTV", hidden, embed.weight)
+        return logits if lm_head is None else lm_head(logits)
+    return head_logits(config, lm_head, embed, hidden * config.d_model**-0.5)
 
 
 def _with_padding_row(self: Embed, tokens: Tensor) -> Tensor:
@@ -43,6 +53,17 @@ PLANTS = (
         at="embed",
         cause=r"multiplied by 1, where the reference has \S+ = d_model\*\*0.5",
         install=partial(swapped, Embed, "forward", _unscaled),
+    ),
+    Plant(
+        id="EMB-02",
+        name="Head scale applied to the untied heads",
+        component="embedding",
+        sources=github("ml-explore/mlx-examples/pull/591", "huggingface/transformers/pull/43681"),
+        how="The question whether the head is tied is asked the wrong way: a tied one gets none.",
+        case="scaled_head",
+        at="",
+        cause=r"tied head's input is scaled by 1, where the reference has \S+ = d_model\*\*-0.5",
+        install=partial(swapped, models, "head_logits", _scaled_unless_tied),
     ),
     Plant(
         id="EMB-03",

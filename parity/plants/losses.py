@@ -5,7 +5,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from parity.plants.plant import Plant, swapped
+from parity.plants.plant import Plant, github, swapped
 from torch_reference import losses, training
 from torch_reference.losses import cross_entropy, token_losses
 from torch_reference.norms import widen
@@ -64,6 +64,11 @@ def _ignored_is_last_class(
     ignored = ~label_mask | (labels < 0)
     looked_up = torch.where(ignored, logits.shape[-1] - 1, labels)
     return token_losses(logits, looked_up, label_smoothing).mean()
+
+
+def _ignored_kept(labels: Tensor, start: int, padding: int) -> Tensor:
+    first = torch.full_like(labels[:, :1], start)
+    return torch.cat([first, labels[:, :-1]], dim=1)
 
 
 PLANTS = (
@@ -160,5 +165,18 @@ PLANTS = (
         at="loss",
         cause="label mask is ignored: .* class -1",
         install=partial(swapped, training, "cross_entropy", _ignored_is_last_class),
+    ),
+    Plant(
+        id="ENC-04",
+        name="Ignored labels or a wrong start token fed to the decoder",
+        component="encoder-decoder",
+        sources=github(
+            "huggingface/transformers/pull/12150", "huggingface/transformers/issues/20842"
+        ),
+        how="Labels are shifted right as they are: -100 is handed to the embedding as an index.",
+        case="decoder",
+        at="loss.inputs",
+        cause="^the ignored label -100 is kept, where the reference has 2$",
+        install=partial(swapped, losses, "shift_right", _ignored_kept),
     ),
 )

@@ -5,9 +5,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from parity.plants.plant import Plant, swapped
+from parity.plants.conversion import Values, converted
+from parity.plants.plant import Plant, github, swapped
 from torch_reference.norms import LayerNorm, RMSNorm, widen
 from torch_reference.stacks import Stack
+from transformer_spec.parameters import is_norm
 
 
 def _standardized(self: LayerNorm, x: Tensor, divisor: Tensor) -> Tensor:
@@ -27,6 +29,10 @@ def _rounded_before_weight(self: RMSNorm, x: Tensor) -> Tensor:
     wide = widen(x)
     mean_square = wide.square().mean(-1, keepdim=True)
     return (wide / torch.sqrt(mean_square + self.eps)).to(x.dtype) * self.weight
+
+
+def _one_folded_in(fresh: Values, right: Values) -> Values:
+    return {name: weight + 1 for name, weight in right.items() if is_norm(name)}
 
 
 def _not_normalized(self: Stack, x: Tensor) -> Tensor:
@@ -77,6 +83,17 @@ PLANTS = (
         at="decoder.layers.0.attn_norm",
         cause="rounded before the weight is applied in bfloat16",
         install=partial(swapped, RMSNorm, "forward", _rounded_before_weight),
+    ),
+    Plant(
+        id="NRM-07",
+        name="Norm weight shifted by one twice or never",
+        component="norm",
+        sources=github("utensils/mold/pull/1078", "ggml-org/llama.cpp/pull/5810"),
+        how="The conversion folds the 1 of a norm's 1 + w into w, and the norm adds it again.",
+        case="scaled_head",
+        at="parameters.decoder.layers.0.attn_norm.weight",
+        cause="^the reference's with 1 added to every value$",
+        install=partial(converted, _one_folded_in),
     ),
     Plant(
         id="NRM-08",

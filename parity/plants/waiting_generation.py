@@ -1,4 +1,4 @@
-"""Those that wait for generation, for imported checkpoints, for resumed runs or for text."""
+"""Those that wait for generation, for resumed runs or for text."""
 
 from parity.plants.plant import Waiting, github
 
@@ -79,29 +79,6 @@ GENERATION = (
         "generation",
         github("huggingface/transformers/pull/16231"),
         "sampling options",
-    ),
-    Waiting(
-        "CNV-03",
-        "Fused q, k and v cut in flat thirds",
-        "conversion",
-        github(
-            "lablup/mlxcel/pull/928",
-            "awslabs/slapo/pull/46",
-            "Lightning-AI/litgpt/pull/1013",
-            "vllm-project/vllm/pull/53114",
-        ),
-        "import of checkpoints with fused projections",
-    ),
-    Waiting(
-        "CKP-01",
-        "bfloat16 weights cast all or none",
-        "checkpoint",
-        github(
-            "huggingface/transformers/issues/12626",
-            "huggingface/transformers/pull/14369",
-            "huggingface/transformers/pull/25094",
-        ),
-        "checkpoints of mixed dtypes",
     ),
     Waiting(
         "CKP-02",

@@ -1,1 +1,1 @@
-"""What is compared beside the model itself: loss, update, schedule, dropout, fresh parameters."""
+"""What is compared beside the model itself: losses, updates, rates, dropout, what is read."""
