@@ -16,6 +16,8 @@ def cut_otherwise(name: str, all_ours: Named, all_theirs: Named) -> Iterator[Cau
 
     The number of groups on either side is solved for: a group has a part of each in turn.
     """
+    if "." not in name:  # the only module's own: it has no siblings
+        return
     module, _, leaf = f".{name}".rsplit(".", 2)
     siblings = [
         n for n in all_ours if f".{n}".rsplit(".", 2)[::2] == [module, leaf] and n in all_theirs
