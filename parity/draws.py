@@ -165,8 +165,11 @@ def _single_stack_inputs(
     given = {
         "token_mask": _padding(rng, batch, length),
         "mask": mask,
-        "positions": rng.integers(0, config.max_seq_len, (batch, *channels, length)),
     }
+    # Distances drawn at random may all share a bucket, and then softmax sees no bias.
+    if not isinstance(config.position, spec.RelativeBias):
+        shape = (batch, *channels, length)
+        given["positions"] = rng.integers(0, config.max_seq_len, shape)
     if config.num_token_types:
         given["token_types"] = rng.integers(0, config.num_token_types, (batch, length))
     if isinstance(config.mask, spec.PrefixLM):
@@ -198,11 +201,17 @@ def _scores_matter(config: spec.ModelConfig, inputs: dict[str, np.ndarray]) -> b
 def _weighs_two(
     config: spec.ModelConfig, ids: np.ndarray, padding: np.ndarray | None, mask: np.ndarray | None
 ) -> bool:
-    """Asked of causal queries with the config's window, which see no more than any others."""
+    """Asked of causal queries with the config's window, which see no more than any others.
+
+    Under a relative bias the two must stand in different buckets, as neighbours always do.
+    """
     batch, length = ids.shape
     seen = np.tri(length, dtype=bool)[None, None] & (True if mask is None else mask)
-    if isinstance(config.mask, spec.Causal) and config.mask.window is not None:
-        seen = seen & ~np.tri(length, k=-config.mask.window, dtype=bool)
+    window = config.mask.window if isinstance(config.mask, spec.Causal) else None
+    if isinstance(config.position, spec.RelativeBias):
+        window = 2
+    if window is not None:
+        seen = seen & ~np.tri(length, k=-window, dtype=bool)
     if padding is not None:
         seen = seen & padding[:, None, None]
     seen = np.broadcast_to(seen, (batch, seen.shape[1], length, length))

@@ -208,10 +208,11 @@ def test_every_element_of_theirs_is_one_of_ours():
 
 
 def test_a_row_of_the_table():
-    (found,) = table.rows(["bloom"])
+    found = table.row(comparison("bloom"))
     assert list(found) == list(table.COLUMNS)
     assert (found["family"], found["model"]) == ("bloom", "bloom")
     errors = [found[key] for key in ("twins", "logits", "hidden", "loss", "gradients")]
+    assert found["round_trip"] == (29, 29)
     assert 0 < max(errors) <= FLOAT64_TOLERANCE < found["left_alone"]
     text = table.markdown([found, {"family": "none"}], table.COLUMNS | {"more": "more"})
     assert [line.count("|") for line in text.splitlines()] == [len(table.COLUMNS) + 2] * 4

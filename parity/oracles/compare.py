@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from parity import precision
+from parity import precision, roundings
 from parity.errors import Difference, differences
 from parity.oracles import ours, theirs
 from parity.oracles.cases import BATCH, CASES, batch
@@ -127,7 +127,7 @@ def in_float32(name: str) -> list[Float32]:
     ]
     twin, truth = ({n: run[n] for n in found} for run in runs)
     keys = max(case.length, case.source)
-    forward = precision.model(config, keys)
+    forward = roundings.model(config, keys)
     floors = {
         "output": precision.floor("float32", forward),
         "parameter": precision.floor("float32", forward * 3 + Roundings(BATCH * keys)),

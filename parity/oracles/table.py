@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from parity.errors import FLOAT64_TOLERANCE, Difference, differences
-from parity.oracles import compare
+from parity.oracles import compare, round_trip
 from parity.oracles.cases import CASES
 from parity.oracles.compare import Comparison
 from transformer_spec.fields import ConfigError, nearest
@@ -21,6 +21,7 @@ COLUMNS = {
     "hidden": "hidden states",
     "loss": "loss",
     "gradients": "gradients",
+    "round_trip": "tensors kept by a round trip",
     "float32": "float32: theirs / ours",
     "left_alone": "their float32 left alone",
     "islands": "their code leaves float64 at",
@@ -28,20 +29,17 @@ COLUMNS = {
 }
 
 
-def rows(names: Iterable[str] = CASES) -> list[Row]:
-    """One for each case; see `row`."""
-    return [row(Comparison(name)) for name in names]
-
-
 def row(comparison: Comparison) -> Row:
     """What one case shows, by the keys of `COLUMNS`; norm-wise errors, the largest of each kind.
 
     twins: the twins against each other, in all values. logits, hidden, loss, gradients: both twins
-    against the oracle in float64. float32: both sides' outputs against float64. The rest is about
-    their code: what it costs to leave its float32 and its constants as they are.
+    against the oracle in float64. round_trip: tensors bit-equal after export, import and export.
+    float32: both sides' outputs against float64. The rest is about their code: what it costs to
+    leave its float32 and its constants as they are.
     """
     sides = (comparison.flax, comparison.torch)
     found = [d for side in sides for d in comparison.against_theirs(side)]
+    same, stored = round_trip.kept(comparison.oracle.family, comparison.oracle.config)
     narrow = [f for f in compare.in_float32(comparison.name) if f.name.startswith("output.")]
     return {
         "family": comparison.oracle.family,
@@ -51,6 +49,7 @@ def row(comparison: Comparison) -> Row:
         "hidden": _largest(found, "output.encoder ", "output.decoder "),
         "loss": _largest(found, "output.loss"),
         "gradients": _largest(found, "parameter."),
+        "round_trip": (same, stored),
         "float32": (max(f.theirs for f in narrow), max(f.ours for f in narrow)),
         "left_alone": max(compare.left_alone(comparison).values()),
         "islands": sorted(comparison.oracle.islands),
@@ -97,4 +96,6 @@ def run(names: Sequence[str], as_json: bool) -> int:
         found.append(row(Comparison(name)))
     print(json.dumps(found, indent=1) if as_json else markdown(found))
     exact = ("twins", "logits", "hidden", "loss", "gradients")
-    return int(any(row[kind] > FLOAT64_TOLERANCE for row in found for kind in exact))
+    off = any(row[kind] > FLOAT64_TOLERANCE for row in found for kind in exact)
+    lost = any(same != stored for same, stored in (row["round_trip"] for row in found))
+    return int(off or lost)
