@@ -44,6 +44,8 @@ class Block(nn.Module):
         self.cross_out_norm = make_norm(c) if sandwich and self.cross_attention else None
         self.ffn_out_norm = make_norm(c) if sandwich else None
         self.attn_out_dropout = Dropout(c.attn_out_dropout)
+        if self.cross_attention:
+            self.cross_out_dropout = Dropout(c.attn_out_dropout)
         self.ffn_out_dropout = Dropout(c.ffn_out_dropout)
 
     def __call__(
@@ -63,7 +65,7 @@ class Block(nn.Module):
 
         def attend_to_memory(h):
             out, _ = self.cross_attn(h, memory, memory_mask, deterministic=deterministic)
-            return self.attn_out_dropout(out, deterministic=deterministic)
+            return self.cross_out_dropout(out, deterministic=deterministic)
 
         def feed_forward(h):
             out = self.ffn(h, deterministic=deterministic)

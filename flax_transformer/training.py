@@ -15,7 +15,7 @@ from flax_transformer.decoding import greedy
 from flax_transformer.losses import count_correct, count_exact, cross_entropy, router_loss
 from flax_transformer.models import EncoderDecoder, Model, apply, build_model
 from flax_transformer.optim import apply_updates, global_norm, make_optimizer
-from transformer_spec import initializers, naming
+from transformer_spec import initializers, naming, streams
 from transformer_spec.config import MixtureOfExperts, ModelConfig
 from transformer_spec.experiment import TrainConfig
 from transformer_spec.taps import collecting
@@ -47,11 +47,11 @@ def init_params(model: Model, scheme: initializers.Scheme, key: Array, dtype: st
     named = {
         name: _draw(
             initializers.distribution(scheme, name, shapes, model.config.norm_start),
-            jax.random.fold_in(key, i),
+            jax.random.fold_in(key, streams.number(name)),
             shape,
             dtype,
         )
-        for i, (name, shape) in enumerate(shapes.items())
+        for name, shape in shapes.items()
     }
     return naming.from_named(named, template)
 

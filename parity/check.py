@@ -10,9 +10,9 @@ import flax_transformer
 import torch_reference
 from parity.lockstep import Trainer
 from parity.pair import Result, compare
+from parity.small import without_dropout
 from parity.twin_pair import TwinPair
 from transformer_spec import parameters, presets
-from transformer_spec.command_line import without_dropout
 from transformer_spec.config import ModelConfig, PrefixLM
 from transformer_spec.fields import ConfigError
 from transformer_spec.schedules import learning_rate
@@ -92,7 +92,7 @@ def check_steps(preset: str, dtype: str, steps: int, report: Report) -> dict[str
     """
     chosen = presets.get(preset)
     train = replace(chosen.train, dtype=dtype, steps=steps, epochs=None)
-    task = make_task(without_dropout(chosen.model), train)
+    task = make_task(chosen.model, train)
     twins = Trainer(task.model, train)
     worst: dict[str, float] = {}
     for update in range(1, steps + 1):

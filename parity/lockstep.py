@@ -10,10 +10,7 @@ from transformer_spec.tasks.task import Batch
 
 
 class Trainer:
-    """A Trainer whose metrics are the Flax twin's, and which knows how far the torch twin is off.
-
-    Dropout has to be off: each framework's generator drops other values.
-    """
+    """A Trainer whose metrics are the Flax twin's and which knows how far the torch twin is off."""
 
     def __init__(self, model_config: ModelConfig, train_config: TrainConfig):
         self.flax = flax_training.Trainer(model_config, train_config)

@@ -39,6 +39,7 @@ from parity.stages import (
 from parity.stages.finding import Finding
 from parity.taps import Run, dtype_name
 from parity.twin_pair import TwinPair
+from torch_reference import random
 from transformer_spec import naming, parameters
 from transformer_spec.presets import PRESETS
 
@@ -179,7 +180,7 @@ def _dropout_findings(case: str) -> Iterator[Finding]:
 def _fresh_findings() -> Iterator[Finding]:
     config = CASES["decoder"].config
     model = torch_models.build_model(config).double()
-    torch_training.init_params(model, "xavier_uniform", torch.Generator().manual_seed(0))
+    torch_training.init_params(model, "xavier_uniform", random.key(0))
     yield from initialization.compare(_fresh(), bridge.torch_arrays(model))
 
 

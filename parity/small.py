@@ -1,11 +1,10 @@
 """The architecture of every preset in sizes that a test can afford, and inputs that fit it."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 
 from parity.hostile import ragged_mask, random_mask, tokens
-from transformer_spec.command_line import without_dropout
 from transformer_spec.config import (
     Causal,
     Llama3Scaling,
@@ -48,6 +47,11 @@ def repeated() -> set[str]:
             found.add(name)
         seen.add(bare)
     return found
+
+
+def without_dropout(config: ModelConfig) -> ModelConfig:
+    names = [f.name for f in fields(config) if f.name.endswith("_dropout")]
+    return replace(config, **dict.fromkeys(names, 0.0))
 
 
 def small(config: ModelConfig) -> ModelConfig:

@@ -54,13 +54,13 @@ def public(package: str) -> dict[str, list[str]]:
     }
 
 
-# What one framework has by itself: Linen's dropout draws its own bits, its modules are applied to
+# What one framework has by itself: Linen hands keys to its dropout, its modules are applied to
 # parameters kept apart, shapes stand in for an initialized tree; optax brings its own clipping;
 # torch's casts reach tables.
 ONE_SIDED = {
     "compiled_train_step",
     "threefry",
-    "survivors",
+    "set_dropout_keys",
     "apply",
     "parameter_template",
     "clip_by_global_norm",
@@ -68,9 +68,13 @@ ONE_SIDED = {
 }
 
 
+# jax has random streams; torch is given the same ones.
+ONE_SIDED_FILES = {"random.py", "erfinv.py"}
+
+
 def test_the_twins_mirror_each_other_file_for_file_and_name_for_name():
     flax, torch = public("flax_transformer"), public("torch_reference")
-    assert list(flax) == list(torch)
+    assert list(flax) == [name for name in torch if name not in ONE_SIDED_FILES]
     for name in flax:
         ours = [n for n in flax[name] if n not in ONE_SIDED]
         theirs = [n for n in torch[name] if n not in ONE_SIDED]

@@ -43,6 +43,8 @@ class Block(nn.Module):
         self.cross_out_norm = make_norm(c) if sandwich and cross_attention else None
         self.ffn_out_norm = make_norm(c) if sandwich else None
         self.attn_out_dropout = Dropout(c.attn_out_dropout)
+        if cross_attention:
+            self.cross_out_dropout = Dropout(c.attn_out_dropout)
         self.ffn_out_dropout = Dropout(c.ffn_out_dropout)
 
     def forward(
@@ -60,7 +62,7 @@ class Block(nn.Module):
 
         def attend_to_memory(h):
             out, _ = self.cross_attn(h, memory, memory_mask)
-            return self.attn_out_dropout(out)
+            return self.cross_out_dropout(out)
 
         def feed_forward(h):
             return self.ffn_out_dropout(self.ffn(h))

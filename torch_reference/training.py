@@ -8,11 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torch_reference import random
 from torch_reference.decoding import greedy
+from torch_reference.dropout import set_dropout_keys
 from torch_reference.losses import count_correct, count_exact, cross_entropy, router_loss
 from torch_reference.models import Model, build_model
 from torch_reference.optim import apply_updates, clip_by_global_norm, global_norm, make_optimizer
-from transformer_spec import initializers, naming
+from transformer_spec import initializers, naming, streams
 from transformer_spec.config import MixtureOfExperts, ModelConfig
 from transformer_spec.experiment import TrainConfig
 from transformer_spec.taps import collecting
@@ -28,10 +30,11 @@ class TrainState:
     step: int
     model: Model
     optimizer: torch.optim.Optimizer
+    dropout_key: random.Key
 
 
 @torch.no_grad()
-def init_params(model: Model, scheme: initializers.Scheme, generator: torch.Generator) -> None:
+def init_params(model: Model, scheme: initializers.Scheme, key: random.Key) -> None:
     """Fresh parameters, in place, under one of the schemes of `transformer_spec.initializers`."""
     parameters = dict(model.named_parameters())
     shapes = {name: tuple(p.shape) for name, p in parameters.items()}
@@ -39,20 +42,19 @@ def init_params(model: Model, scheme: initializers.Scheme, generator: torch.Gene
         _draw(
             initializers.distribution(scheme, name, shapes, model.config.norm_start),
             parameter,
-            generator,
+            random.fold_in(key, streams.number(name)),
         )
 
 
-def _draw(
-    distribution: initializers.Distribution, parameter: Tensor, generator: torch.Generator
-) -> None:
+def _draw(distribution: initializers.Distribution, parameter: Tensor, key: random.Key) -> None:
+    shape, dtype = parameter.shape, parameter.dtype
     match distribution:
         case initializers.Fill(value):
             parameter.fill_(value)
         case initializers.Normal(std):
-            parameter.normal_(0.0, std, generator=generator)
+            parameter.copy_(random.normal(key, shape, dtype) * std)
         case initializers.Uniform(bound):
-            parameter.uniform_(-bound, bound, generator=generator)
+            parameter.copy_(random.uniform(key, shape, dtype, -bound, bound))
 
 
 def train_step(
@@ -71,6 +73,7 @@ def train_step(
     update, with dropout on.
     """
     state.model.train()
+    set_dropout_keys(state.model, random.fold_in(state.dropout_key, state.step))
     with collecting("router_logits") as routed:
         logits = forward(**batch.inputs)
     loss = cross_entropy(logits, batch.labels, batch.label_mask, smoothing)
@@ -111,11 +114,12 @@ class Trainer:
     def __init__(self, model_config: ModelConfig, train_config: TrainConfig):
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.config = train_config
-        torch.manual_seed(train_config.seed)
-        model = build_model(model_config)
-        init_params(model, train_config.init, torch.Generator().manual_seed(train_config.seed))
-        model.to(self.device, getattr(torch, train_config.dtype))
-        self.state = TrainState(0, model, make_optimizer(model, train_config))
+        model = build_model(model_config).to(getattr(torch, train_config.dtype))
+        init_key, dropout_key = random.split(random.key(train_config.seed))
+        init_params(model, train_config.init, init_key)
+        model.to(self.device)
+        optimizer = make_optimizer(model, train_config)
+        self.state = TrainState(0, model, optimizer, dropout_key.to(self.device))
         self.forward = torch.compile(model) if train_config.compile else model
 
     def train(self, batch: Batch, learning_rate: float) -> Metrics:

@@ -64,17 +64,9 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, ModelConfig, TrainCo
         check_backend(options.backend)
         model = replace(preset.model, **_overrides(options, ModelConfig))
         train = _overridden(preset.train, _overrides(options, TrainConfig))
-        if options.backend == "both":
-            model = without_dropout(model)
         return options, model, train
     except (ConfigError, CheckpointError) as error:
         fail(error)
-
-
-def without_dropout(model: ModelConfig) -> ModelConfig:
-    """The frameworks' own generators drop different values, so twins in lockstep drop none."""
-    names = [f.name for f in dataclasses.fields(ModelConfig) if f.name.endswith("_dropout")]
-    return replace(model, **dict.fromkeys(names, 0.0))
 
 
 def check_backend(backend: str) -> None:

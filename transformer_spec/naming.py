@@ -18,6 +18,11 @@ def module_name(path: tuple[str, ...]) -> str:
     return ".".join(re.sub(r"_(\d+)$", r".\1", name) for name in path)
 
 
+def linen_path(name: str) -> tuple[str, ...]:
+    """The inverse of `module_name`."""
+    return tuple(re.sub(r"\.(\d+)(?=\.|$)", r"_\1", name).split("."))
+
+
 def dotted(path: tuple[str, ...]) -> str:
     """The torch name of a Linen parameter's path."""
     *modules, leaf = path

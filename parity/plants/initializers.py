@@ -2,15 +2,14 @@
 
 from functools import partial
 
-import torch
 from torch import nn
 
 from parity.plants.plant import Plant, swapped
-from torch_reference import training
+from torch_reference import random, training
 from transformer_spec.initializers import Scheme
 
 
-def _as_constructed(model: nn.Module, scheme: Scheme, generator: torch.Generator) -> None:
+def _as_constructed(model: nn.Module, scheme: Scheme, key: random.Key) -> None:
     """What the constructors of torch's layers drew stays."""
 
 
