@@ -46,7 +46,7 @@ def init_params(model: Model, scheme: initializers.Scheme, key: Array, dtype: st
     shapes = naming.named_shapes(template)
     named = {
         name: _draw(
-            initializers.distribution(scheme, name, shapes, model.config.norm_start),
+            initializers.distribution(scheme, name, shapes, model.config),
             jax.random.fold_in(key, streams.number(name)),
             shape,
             dtype,
@@ -64,6 +64,9 @@ def _draw(
             return jnp.full(shape, value, dtype)
         case initializers.Normal(std):
             return jax.random.normal(key, shape, dtype) * std
+        case initializers.TruncatedNormal(std):
+            unit = jax.random.truncated_normal(key, -2.0, 2.0, shape, dtype)
+            return unit * (std / initializers.TRUNCATED_STD)
         case initializers.Uniform(bound):
             return jax.random.uniform(key, shape, dtype, -bound, bound)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from re import search
+from typing import get_args
 
 import jax
 import numpy as np
@@ -41,6 +42,7 @@ from parity.taps import Run, dtype_name
 from parity.twin_pair import TwinPair
 from torch_reference import random
 from transformer_spec import naming, parameters
+from transformer_spec.initializers import Scheme
 from transformer_spec.presets import PRESETS
 
 TRAIN = PRESETS["char-gpt"].train
@@ -92,10 +94,9 @@ def _training_runs(case: str) -> tuple[Run, Run]:
 
 
 @cache
-def _fresh() -> dict[str, np.ndarray]:
-    config = CASES["decoder"].config
-    model = flax_transformer.build_model(config)
-    tree = flax_training.init_params(model, "xavier_uniform", jax.random.key(0), "float64")
+def _fresh(scheme: Scheme) -> dict[str, np.ndarray]:
+    model = flax_transformer.build_model(CASES["deep"].config)
+    tree = flax_training.init_params(model, scheme, jax.random.key(0), "float64")
     return {name: np.asarray(value) for name, value in naming.to_named(tree).items()}
 
 
@@ -178,10 +179,10 @@ def _dropout_findings(case: str) -> Iterator[Finding]:
 
 
 def _fresh_findings() -> Iterator[Finding]:
-    config = CASES["decoder"].config
-    model = torch_models.build_model(config).double()
-    torch_training.init_params(model, "xavier_uniform", random.key(0))
-    yield from initialization.compare(_fresh(), bridge.torch_arrays(model))
+    for scheme in get_args(Scheme):
+        model = torch_models.build_model(CASES["deep"].config).double()
+        torch_training.init_params(model, scheme, random.key(0))
+        yield from initialization.compare(_fresh(scheme), bridge.torch_arrays(model))
 
 
 def score(plant: Plant) -> Score:

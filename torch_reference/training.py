@@ -40,7 +40,7 @@ def init_params(model: Model, scheme: initializers.Scheme, key: random.Key) -> N
     shapes = {name: tuple(p.shape) for name, p in parameters.items()}
     for name, parameter in parameters.items():
         _draw(
-            initializers.distribution(scheme, name, shapes, model.config.norm_start),
+            initializers.distribution(scheme, name, shapes, model.config),
             parameter,
             random.fold_in(key, streams.number(name)),
         )
@@ -53,6 +53,9 @@ def _draw(distribution: initializers.Distribution, parameter: Tensor, key: rando
             parameter.fill_(value)
         case initializers.Normal(std):
             parameter.copy_(random.normal(key, shape, dtype) * std)
+        case initializers.TruncatedNormal(std):
+            unit = random.truncated_normal(key, -2.0, 2.0, shape, dtype)
+            parameter.copy_(unit * (std / initializers.TRUNCATED_STD))
         case initializers.Uniform(bound):
             parameter.copy_(random.uniform(key, shape, dtype, -bound, bound))
 

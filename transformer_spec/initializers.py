@@ -6,9 +6,13 @@ Shapes are the torch twin's: a weight is [out, in].
 from dataclasses import dataclass
 from typing import Literal
 
+from transformer_spec.config import ModelConfig
 from transformer_spec.parameters import is_bias, is_embedding, is_norm
 
-Scheme = Literal["xavier_uniform", "torch_default"]
+Scheme = Literal["xavier_uniform", "torch_default", "lecun_normal", "gpt2", "t5"]
+Shapes = dict[str, tuple[int, ...]]
+# The standard deviation of a normal variable that is known to lie within 2 of its mean.
+TRUNCATED_STD = 0.87962566103423978
 
 
 @dataclass(frozen=True)
@@ -26,18 +30,23 @@ class Normal:
 
 
 @dataclass(frozen=True)
+class TruncatedNormal:
+    """Of standard deviation `std`, with nothing beyond 2 / TRUNCATED_STD = 2.27 of them."""
+
+    std: float
+
+
+@dataclass(frozen=True)
 class Fill:
     """One value everywhere."""
 
     value: float
 
 
-Distribution = Uniform | Normal | Fill
+Distribution = Uniform | Normal | TruncatedNormal | Fill
 
 
-def distribution(
-    scheme: Scheme, name: str, shapes: dict[str, tuple[int, ...]], norm_start: float = 1.0
-) -> Distribution:
+def distribution(scheme: Scheme, name: str, shapes: Shapes, config: ModelConfig) -> Distribution:
     """The distribution of parameter `name` among a model's `shapes`.
 
     xavier_uniform: U(+-sqrt(6 / (fan_in + fan_out))) on every matrix, embeddings too, with q, k
@@ -45,26 +54,69 @@ def distribution(
     three; biases 0 (Glorot and Bengio 2010; `nn.init.xavier_uniform_` on all matrices).
 
     torch_default: what `nn.Linear` and `nn.Embedding` do by themselves, U(+-1/sqrt(fan_in)) on
-    weights and on their biases, N(0, 1) on embeddings. Linen's defaults differ: LeCun normal on
-    kernels, 0 on biases, N(0, 1/d_model) on embeddings.
+    weights and on their biases, N(0, 1) on embeddings.
 
-    Norms start as the identity under either, their weights at `norm_start`. The matrices of a
-    mixture's experts are stacked, and each is drawn as if it stood alone.
+    lecun_normal: what Linen does by itself, a truncated normal of variance 1 / fan_in on weights,
+    0 on biases, N(0, 1 / d_model) on embeddings (LeCun et al. 1998, equation 16).
+
+    gpt2: N(0, 0.02**2), biases 0, and the last matrix of each residual branch of a stack with r
+    branches smaller by 1 / sqrt(r) (Radford et al. 2019, section 2.3).
+
+    t5: N(0, 1) on token embeddings and an untied head, else N(0, 1 / fan_in), q smaller by
+    1 / sqrt(head_dim) since scores are not scaled; the relative bias N(0, 1 / d_model) (Raffel et
+    al. 2020, their code).
+
+    Norms start as the identity under any. The matrices of a mixture's experts are stacked, and
+    each is drawn as if it stood alone.
     """
     if is_norm(name):
-        return Fill(0.0 if is_bias(name) else norm_start)
-    if scheme == "xavier_uniform":
-        return Fill(0.0) if is_bias(name) else Uniform((6 / sum(_fused(name, shapes))) ** 0.5)
-    if is_embedding(name):
-        return Normal(1.0)
-    weight = name.removesuffix("bias") + "weight" if is_bias(name) else name
+        return Fill(0.0 if is_bias(name) else config.norm_start)
+    if is_bias(name):
+        return _bias(scheme, name, shapes)
+    fan_in = shapes[name][-1]
+    match scheme:
+        case "xavier_uniform":
+            return Uniform((6 / sum(_fused(name, shapes))) ** 0.5)
+        case "torch_default":
+            return Normal(1.0) if is_embedding(name) else Uniform(fan_in**-0.5)
+        case "lecun_normal":
+            std = fan_in**-0.5
+            return Normal(std) if is_embedding(name) else TruncatedNormal(std)
+        case "gpt2":
+            return Normal(0.02 * _branches(name, shapes) ** -0.5)
+        case "t5":
+            return Normal(_t5(name, fan_in, config))
+
+
+def _bias(scheme: Scheme, name: str, shapes: Shapes) -> Distribution:
+    weight = name.removesuffix("bias") + "weight"
     # The bias of a tied head stands beside no matrix of its own.
-    return Uniform(shapes[weight][-1] ** -0.5) if weight in shapes else Fill(0.0)
+    if scheme == "torch_default" and weight in shapes:
+        return Uniform(shapes[weight][-1] ** -0.5)
+    return Fill(0.0)
 
 
-def _fused(name: str, shapes: dict[str, tuple[int, ...]]) -> tuple[int, int]:
+def _fused(name: str, shapes: Shapes) -> tuple[int, int]:
     """[out, in] of a matrix; of q, k and v on top of each other where it is one of them."""
     layer, _, rest = name.rpartition(".")[0].rpartition(".")
     parts = ("q_proj", "k_proj", "v_proj")
     names = [f"{layer}.{part}.weight" for part in parts] if rest in parts else [name]
     return sum(shapes[n][-2] for n in names), shapes[name][-1]
+
+
+def _branches(name: str, shapes: Shapes) -> int:
+    """The residual branches of the stack, for a matrix that ends one; else 1."""
+    ends = ("o_proj.weight", "down_proj.weight")
+    if not name.endswith(ends):
+        return 1
+    stack = name.partition("layers.")[0]
+    return sum(n.startswith(f"{stack}layers.") and n.endswith(ends) for n in shapes)
+
+
+def _t5(name: str, fan_in: int, config: ModelConfig) -> float:
+    module = name.split(".")[-2]
+    if module == "rel_bias":
+        return config.d_model**-0.5
+    if is_embedding(name) or module == "lm_head":
+        return 1.0
+    return (fan_in * (config.head_size if module == "q_proj" else 1)) ** -0.5

@@ -11,6 +11,7 @@ from transformer_spec.config import (
     ModelConfig,
     PostNorm,
     PreNorm,
+    RelativeBias,
     RMSNorm,
     Rotary,
     Sinusoidal,
@@ -195,8 +196,10 @@ _ROUTED_TRAIN = replace(_PUBLISHED_TRAIN, router_loss=0.02)
 
 
 def _published(summary: str, model: ModelConfig) -> Preset:
-    routed = isinstance(model.ffn, MixtureOfExperts)
-    return Preset(summary, model, _ROUTED_TRAIN if routed else _PUBLISHED_TRAIN)
+    train = _ROUTED_TRAIN if isinstance(model.ffn, MixtureOfExperts) else _PUBLISHED_TRAIN
+    # Raffel et al.'s scores are not scaled; their q is drawn smaller instead.
+    init = "t5" if isinstance(model.position, RelativeBias) else "gpt2"
+    return Preset(summary, model, replace(train, init=init))
 
 
 PRESETS = {

@@ -64,20 +64,6 @@ _MODEL = (
         ),
         "accumulation",
     ),
-    Waiting(
-        "INI-02",
-        "Smaller residual weights that no name asks for",
-        "initialization",
-        github("huggingface/transformers/issues/47458"),
-        "initialization scaled by depth",
-    ),
-    Waiting(
-        "INI-03",
-        "Up projection made smaller for the down projection",
-        "initialization",
-        github("karpathy/llama2.c/issues/579"),
-        "initialization scaled by depth",
-    ),
 )
 
 WAITING = (*_MODEL, *GENERATION)
