@@ -12,9 +12,9 @@ def pytest_addoption(parser):
     group.addoption(
         "--architectures",
         type=int,
-        default=30,
+        default=6,
         metavar="N",
-        help="how many random architectures are drawn (default: 30)",
+        help="how many random architectures are drawn (default: 6)",
     )
     group.addoption(
         "--architectures-seed",
@@ -26,8 +26,8 @@ def pytest_addoption(parser):
     group.addoption(
         "--false-alarms",
         type=int,
-        default=2,
+        default=1,
         metavar="N",
-        help="how many correct random pairs are searched for faults (default: 2)",
+        help="how many correct random pairs are searched for faults (default: 1)",
     )
     group.addoption("--slow", action="store_true", help="run the tests marked slow too")

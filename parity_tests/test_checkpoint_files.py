@@ -937,7 +937,7 @@ class TestTrainingFromACheckpoint:
         (path / "config.json").write_text(json.dumps(raw))
         return arrays
 
-    @pytest.mark.parametrize("backend", ["jax", "torch"])
+    @pytest.mark.parametrize("backend", [pytest.param("jax", marks=pytest.mark.slow), "torch"])
     def test_its_weights_are_where_the_run_begins(self, tmp_path, data, backend):
         """A rate of 1e-30 changes no float32."""
         arrays = self.save(tmp_path / "start")

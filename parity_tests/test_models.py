@@ -134,7 +134,14 @@ def test_one_layer_of_the_larger_presets_agrees_at_full_width(float64, ledger, n
     ledger(f"models.preset {name}, one layer", found)
 
 
-@pytest.mark.parametrize("name", ["decoder", "encoder-decoder, own embeddings", "encoder"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "decoder",
+        pytest.param("encoder", marks=pytest.mark.slow),
+        pytest.param("encoder-decoder, own embeddings", marks=pytest.mark.slow),
+    ],
+)
 def test_jit_is_eager(float64, compiled_as_users_do, name):
     shallow = {"num_layers": 1, "num_decoder_layers": CONFIGS[name].num_decoder_layers and 1}
     config = replace(CONFIGS[name], **shallow)

@@ -26,7 +26,7 @@ UPDATES = 30
 
 
 def trainers(name: str, **changes):
-    task, train = small(name, seed=7, **changes)
+    task, train = small(name, dropout=True, seed=7, **changes)
     both = (flax_training, torch_training)
     return task, [module.Trainer(task.model, train) for module in both]
 
@@ -40,17 +40,18 @@ from transformer_spec import PRESETS
 from transformer_spec.initializers import Scheme
 from transformer_spec.tasks import make_task
 
-for name, scheme in [("sort", "xavier_uniform"), *(("char-gpt", s) for s in get_args(Scheme))]:
-    for dtype in ("float32", "float64"):
-        train = replace(PRESETS[name].train, dtype=dtype, seed=7, init=scheme)
-        model = make_task(PRESETS[name].model, train).model
-        modules = (flax_transformer.training, torch_reference.training)
-        ours, theirs = (m.Trainer(model, train).parameters() for m in modules)
-        assert ours.keys() == theirs.keys()
-        for parameter, value in ours.items():
-            assert value.dtype == theirs[parameter].dtype == dtype
-            units = np.abs(value - theirs[parameter]) / np.spacing(np.abs(value))
-            assert units.max() <= 4, (name, scheme, dtype, parameter, units.max())
+widths = zip(get_args(Scheme), ["float32", "float32", "float32", "float64", "float32"])
+cases = [("char-gpt", scheme, dtype) for scheme, dtype in widths]
+for name, scheme, dtype in cases:
+    train = replace(PRESETS[name].train, dtype=dtype, seed=7, init=scheme)
+    model = make_task(PRESETS[name].model, train).model
+    modules = (flax_transformer.training, torch_reference.training)
+    ours, theirs = (m.Trainer(model, train).parameters() for m in modules)
+    assert ours.keys() == theirs.keys()
+    for parameter, value in ours.items():
+        assert value.dtype == theirs[parameter].dtype == dtype
+        units = np.abs(value - theirs[parameter]) / np.spacing(np.abs(value))
+        assert units.max() <= 4, (name, scheme, dtype, parameter, units.max())
 print("the same")
 """
 
@@ -63,7 +64,7 @@ def test_both_begin_with_the_same_parameters():
     assert "the same" in run_python(FRESH)
 
 
-@pytest.mark.parametrize("name", ["sort", "char-gpt"])
+@pytest.mark.parametrize("name", [pytest.param("sort", marks=pytest.mark.slow), "char-gpt"])
 def test_both_take_the_same_steps(float64, compiled_as_users_do, name):
     task, (flax, twin) = trainers(name)
     losses = []
@@ -77,7 +78,6 @@ def test_both_take_the_same_steps(float64, compiled_as_users_do, name):
 
 ARCHITECTURES = {
     "decoder": {},
-    "encoder": {"arch": "encoder"},
     "encoder_decoder": {"arch": "encoder_decoder", "num_decoder_layers": 2},
 }
 

@@ -37,7 +37,7 @@ def train(*arguments: str, **kwargs):
     return run("train.py", *arguments, **kwargs)
 
 
-@pytest.mark.parametrize("backend", ["jax", "torch", "both"])
+@pytest.mark.parametrize("backend", ["jax", "torch", pytest.param("both", marks=pytest.mark.slow)])
 def test_a_run_leaves_all_that_it_promises(tmp_path, backend):
     steps = ["--steps", "5", "--log-every", "2", "--eval-every", "4"]
     path = tmp_path / "run"
@@ -59,7 +59,7 @@ def test_a_run_leaves_all_that_it_promises(tmp_path, backend):
     assert (path / "loss.png").read_bytes().startswith(b"\x89PNG")
     if backend == "both":
         assert max(r["loss_difference"] for r in logged) < 1e-5
-        assert model.embed_dropout == 0
+        assert model.embed_dropout == 0.1  # both drop the same values
 
 
 def test_text_from_a_file(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 from flax_transformer import training as flax_training
 from parity.errors import difference
 from parity.lockstep import Trainer as Lockstep
+from parity.small import without_dropout
 from torch_reference import training as torch_training
 from transformer_spec.checkpoint import load_arrays, save_arrays
 from transformer_spec.config import MixtureOfExperts, StdLayerNorm
@@ -20,7 +21,7 @@ STEPS = 100
 TOLERANCE = 1e-10
 
 
-def small(name: str, ffn=None, **train_changes):
+def small(name: str, ffn=None, dropout: bool = False, **train_changes):
     """A preset's task and training set-up around a model that a test can afford."""
     preset = PRESETS[name]
     sizes = {"d_model": 24, "d_ff": 29, "num_layers": 1, "num_heads": 4}
@@ -30,6 +31,7 @@ def small(name: str, ffn=None, **train_changes):
         sizes["attention_scale"] = 24**-0.5
     sizes |= {"ffn": ffn or preset.model.ffn, "max_seq_len": 16, "num_kv_heads": None}
     model = replace(preset.model, **sizes)
+    model = model if dropout else without_dropout(model)
     train = replace(preset.train, **({"dtype": "float64", "batch_size": 7} | train_changes))
     task = make_task(model, train)
     return task, train
@@ -57,7 +59,13 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize("name", RUNS)
+RUNS_IN_CI = ("sort", "char-gpt", "char-modern")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow if n in RUNS_IN_CI else ()) for n in RUNS],
+)
 def test_a_hundred_updates_agree(float64, compiled_as_users_do, name):
     """Loss and gradient norm at every update, and all parameters at the end, dropout on.
 
@@ -65,7 +73,7 @@ def test_a_hundred_updates_agree(float64, compiled_as_users_do, name):
     into full-size steps of rounding noise.
     """
     preset, changes = RUNS[name]
-    task, train = small(preset, **changes)
+    task, train = small(preset, dropout=True, **changes)
     twins = Lockstep(task.model, train)
     losses = []
     start = twins.parameters()
