@@ -1,8 +1,11 @@
 """Tables for positions that enter through scores: buckets of distance, slopes of heads."""
 
+from functools import cache
+
 import numpy as np
 
 
+@cache  # thousands of whole-number powers, asked for at every call of an eager model
 def distance_buckets(num_buckets: int, max_distance: int) -> np.ndarray:
     """The bucket of each distance 0..max_distance; all longer ones share the last.
 

@@ -1,6 +1,7 @@
 """Which random stream belongs to a name: both twins draw from a key and such a number."""
 
 import hashlib
+from functools import cache
 
 from transformer_spec.naming import linen_path
 
@@ -19,6 +20,7 @@ def number(*path: str | int) -> int:
     return int.from_bytes(hashlib.sha1(b"".join(parts)).digest()[:4])
 
 
+@cache  # asked for at every update
 def first_call(module: str) -> int:
     """The number of the first `make_rng` in a module of this torch name."""
     return number(*linen_path(module), 1)

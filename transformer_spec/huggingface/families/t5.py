@@ -99,6 +99,7 @@ def _feed_forward(settings: Settings) -> FeedForward | GatedFeedForward:
 
 
 def write(config: ModelConfig) -> dict[str, Any]:
+    assert isinstance(config.position, RelativeBias)
     activation = their_activation(config.ffn.activation)
     gated = isinstance(config.ffn, GatedFeedForward)
     # transformers reads "gated-gelu" as the tanh form, and knows the plain form by its own name.
@@ -106,8 +107,8 @@ def write(config: ModelConfig) -> dict[str, Any]:
     return write_keys(KEYS, config) | {
         "d_kv": config.head_size,
         "num_decoder_layers": config.num_decoder_layers,
-        "relative_attention_num_buckets": config.position.num_buckets,  # type: ignore[union-attr]
-        "relative_attention_max_distance": config.position.max_distance,  # type: ignore[union-attr]
+        "relative_attention_num_buckets": config.position.num_buckets,
+        "relative_attention_max_distance": config.position.max_distance,
         "layer_norm_epsilon": config.norm.eps,
         "feed_forward_proj": f"gated-{kind}" if gated else kind,
         "dense_act_fn": activation,
