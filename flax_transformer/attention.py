@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from flax_transformer.cache import Remember
 from flax_transformer.dropout import Dropout
 from flax_transformer.masks import check_mask
 from flax_transformer.norms import widen
@@ -107,21 +108,30 @@ class Attention(nn.Module):
         mask: Bool[Array, "..."] | None = None,
         rotation: Rotation | None = None,
         bias: Float[Array, "..."] | None = None,
+        remember: Remember | None = None,
         *,
         temperature: float = 1.0,
         deterministic: bool = True,
     ) -> tuple[Float[Array, "B T D"], Float[Array, "B N T S"]]:
-        """The output and the attention weights. Nobody pays for weights that are not used."""
+        """The output and the attention weights. Nobody pays for weights that are not used.
+
+        Args:
+            remember: a cache's: S is then the number of its slots, in `mask` and `bias` too.
+        """
         memory = x if memory is None else memory
         q = tap("q", self._heads(self.q_proj(x)))
         k = tap("k", self._heads(self.k_proj(memory)))
         if rotation is not None:
             q = tap("q_rotated", rotate(q, rotation, self.config.interleaved))
             k = tap("k_rotated", rotate(k, rotation, self.config.interleaved))
+        v = tap("v", self._heads(self.v_proj(memory)))
+        if remember is not None:
+            k, v = remember(k, v)
+            k, v = tap("k_cached", k), tap("v_cached", v)
         context, weights = dot_product_attention(
             q,
             k,
-            tap("v", self._heads(self.v_proj(memory))),
+            v,
             mask,
             scale=self.config.score_scale,
             bias=bias,

@@ -6,6 +6,7 @@ import flax.linen as nn
 from jaxtyping import Array, Bool, Float
 
 from flax_transformer.attention import Attention
+from flax_transformer.cache import Remember
 from flax_transformer.dropout import Dropout
 from flax_transformer.moe import make_ffn
 from flax_transformer.norms import make_norm
@@ -56,11 +57,12 @@ class Block(nn.Module):
         memory_mask: Bool[Array, "..."] | None = None,
         rotation: Rotation | None = None,
         bias: Float[Array, "..."] | None = None,
+        remember: Remember | None = None,
         *,
         deterministic: bool = True,
     ) -> Float[Array, "B T D"]:
         def attend(h):
-            out, _ = self.attn(h, None, mask, rotation, bias, deterministic=deterministic)
+            out, _ = self.attn(h, None, mask, rotation, bias, remember, deterministic=deterministic)
             return self.attn_out_dropout(out, deterministic=deterministic)
 
         def attend_to_memory(h):

@@ -14,31 +14,36 @@ from jaxtyping import Array, Bool, Int
 from transformer_spec import config as spec
 
 
-def causal_mask(length: int, window: int | None = None) -> Bool[Array, "1 1 T T"]:
-    """Query t sees keys 0..t; with a window W, keys t - W + 1..t.
+def causal_mask(
+    queries: Int[Array, "T"], keys: Int[Array, "S"], window: int | None = None
+) -> Bool[Array, "1 1 T S"]:
+    """Query t sees keys up to t; with a window W, keys t - W + 1..t.
+
+    Args:
+        queries, keys: the number of each token in its text.
 
     Differences: a window of (left, right) = (W, 0) in flash-attention kernels counts keys beside
     the query's own: W + 1 in all.
     """
-    at = jnp.arange(length)
-    back = at[:, None] - at
+    back = queries[:, None] - keys
     seen = back >= 0 if window is None else (back >= 0) & (back < window)
     return seen[None, None]
 
 
 def prefix_lm_mask(
-    causal: Bool[Array, "1 1 T T"], prefix_mask: Bool[Array, "B T"]
-) -> Bool[Array, "B 1 T T"]:
+    causal: Bool[Array, "1 1 T S"], prefix_mask: Bool[Array, "B S"]
+) -> Bool[Array, "B 1 T S"]:
     """Every query sees the whole prefix of its row, and of the rest what is causal."""
     return causal | prefix_mask[:, None, None, :]
 
 
 def decoder_mask(
     slot: spec.Causal | spec.PrefixLM,
-    length: int,
-    prefix_mask: Bool[Array, "B T"] | None,
-) -> Bool[Array, "#B 1 T T"]:
-    """What a decoder's queries see under the config's mask slot.
+    queries: Int[Array, "T"],
+    keys: Int[Array, "S"],
+    prefix_mask: Bool[Array, "B S"] | None,
+) -> Bool[Array, "#B 1 T S"]:
+    """What a decoder's queries see of the keys under the config's mask slot.
 
     Raises:
         ValueError: there is a prefix and the slot has no use for it.
@@ -47,9 +52,9 @@ def decoder_mask(
         case spec.Causal(window=window):
             if prefix_mask is not None:
                 raise ValueError("prefix_mask: not usable under Causal; the mask must be PrefixLM")
-            return causal_mask(length, window)
+            return causal_mask(queries, keys, window)
         case spec.PrefixLM():
-            causal = causal_mask(length)
+            causal = causal_mask(queries, keys)
             return causal if prefix_mask is None else prefix_lm_mask(causal, prefix_mask)
 
 
@@ -64,13 +69,21 @@ def combine_masks(*masks: Bool[Array, "..."] | None) -> Bool[Array, "..."] | Non
     return reduce(operator.and_, given) if given else None
 
 
-def positions_from(token_mask: Bool[Array, "B T"]) -> Int[Array, "B T"]:
-    """Each token's number among the tokens of its row: padding on the left shifts nothing."""
-    return jnp.maximum(jnp.cumsum(token_mask.astype(jnp.int32), axis=1) - 1, 0)
+def positions_from(
+    token_mask: Bool[Array, "B T"], before: Int[Array, "B"] | None = None
+) -> Int[Array, "B T"]:
+    """Each token's number among the tokens of its row: padding on the left shifts nothing.
+
+    Args:
+        before: how many tokens each row had before these; none where it is not given.
+    """
+    count = jnp.cumsum(token_mask.astype(jnp.int32), axis=1)
+    count = count if before is None else count + before[:, None]
+    return jnp.maximum(count - 1, 0)
 
 
 def two_channel_positions(
-    positions: Int[Array, "#B T"], prefix_mask: Bool[Array, "B T"]
+    positions: Int[Array, "#B T"], prefix_mask: Bool[Array, "B S"]
 ) -> Int[Array, "B 2 T"]:
     """The place in the prefix, where the answer stays at the last; and the place in the answer.
 

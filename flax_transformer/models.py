@@ -6,6 +6,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from flax_transformer.cache import KVCache
 from flax_transformer.embeddings import Embed, check_inputs
 from flax_transformer.feed_forward import ACTIVATIONS
 from flax_transformer.heads import head_logits, make_head
@@ -36,10 +37,29 @@ class LanguageModel(nn.Module):
         deterministic: bool = True,
     ) -> Float[Array, "B T V"]:
         """Logits [B, T, V]; the arguments are those of `Decoder`."""
-        hidden = self.decoder(
+        hidden, _ = self.decoder(
             tokens, token_mask, mask, positions, prefix_mask, deterministic=deterministic
         )
         return head_logits(self.config, self.lm_head, self.decoder.embed, hidden)
+
+    def extend(
+        self,
+        tokens: Int[Array, "..."],
+        cache: KVCache,
+        token_mask: TokenMask = None,
+        prefix_mask: TokenMask = None,
+        *,
+        deterministic: bool = True,
+    ) -> tuple[Float[Array, "B T V"], KVCache]:
+        """Logits [B, T, V] of tokens that go on where the cache ends, and the cache with them.
+
+        They are those of the whole text in one call, however it is cut; a prefix is not cut.
+        """
+        hidden, extended = self.decoder(
+            tokens, token_mask, prefix_mask=prefix_mask, cache=cache, deterministic=deterministic
+        )
+        logits = head_logits(self.config, self.lm_head, self.decoder.embed, hidden)
+        return logits, cast(KVCache, extended)
 
 
 class EncoderOutputs(NamedTuple):
@@ -154,7 +174,7 @@ class EncoderDecoder(nn.Module):
     ) -> Float[Array, "B T V"]:
         """Logits given the encoder's output."""
         check_inputs(self.config, target, target_mask, "target")
-        hidden = self.decoder(
+        hidden, _ = self.decoder(
             target,
             target_mask,
             memory=memory,
@@ -162,13 +182,39 @@ class EncoderDecoder(nn.Module):
             embed=self.embed,
             deterministic=deterministic,
         )
+        return self._logits(hidden)
+
+    def extend(
+        self,
+        target: Int[Array, "..."],
+        memory: Float[Array, "B S D"],
+        cache: KVCache,
+        source_mask: TokenMask = None,
+        target_mask: TokenMask = None,
+        *,
+        deterministic: bool = True,
+    ) -> tuple[Float[Array, "B T V"], KVCache]:
+        """Logits of target tokens that go on where the cache ends, and the cache with them."""
+        check_inputs(self.config, target, target_mask, "target")
+        hidden, extended = self.decoder(
+            target,
+            target_mask,
+            cache=cache,
+            memory=memory,
+            memory_token_mask=source_mask,
+            embed=self.embed,
+            deterministic=deterministic,
+        )
+        return self._logits(hidden), cast(KVCache, extended)
+
+    def _logits(self, hidden: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
         embed = self.decoder.embed if self.embed is None else self.embed
         return head_logits(self.config, self.lm_head, embed, hidden)
 
 
-def apply(model: nn.Module, params: dict, *args: Any, **kwargs: Any) -> Array:
+def apply(model: nn.Module, params: dict, *args: Any, **kwargs: Any) -> Any:
     """The model's output under these parameters; `method` names another method than the call."""
-    return cast(Array, model.apply({"params": params}, *args, **kwargs))
+    return model.apply({"params": params}, *args, **kwargs)
 
 
 Model = Encoder | HeadedEncoder | LanguageModel | EncoderDecoder

@@ -95,8 +95,10 @@ class ALiBi(nn.Module):
 
     num_heads: int
 
-    def __call__(self, positions: Int[Array, "B T"]) -> Float[Array, "B N T T"]:
-        distance = jnp.abs(positions[:, :, None] - positions[:, None, :])
+    def __call__(
+        self, positions: Int[Array, "#B T"], key_positions: Int[Array, "#B S"]
+    ) -> Float[Array, "#B N T S"]:
+        distance = jnp.abs(positions[:, :, None] - key_positions[:, None, :])
         slopes = jnp.asarray(alibi_slopes(self.num_heads))
         return -slopes[:, None, None] * distance[:, None]
 
@@ -118,8 +120,10 @@ class RelativeBias(nn.Module):
         shape = (self.slot.num_buckets, self.num_heads)
         self.embedding = self.param("embedding", nn.initializers.normal(1.0), shape, jnp.float32)
 
-    def __call__(self, positions: Int[Array, "B T"]) -> Float[Array, "B N T T"]:
-        ahead = positions[:, None, :] - positions[:, :, None]
+    def __call__(
+        self, positions: Int[Array, "#B T"], key_positions: Int[Array, "#B S"]
+    ) -> Float[Array, "#B N T S"]:
+        ahead = key_positions[:, None, :] - positions[:, :, None]
         return jnp.moveaxis(self.embedding[self.buckets(ahead)], -1, 1)
 
     def buckets(self, ahead: Int[Array, "*S"]) -> Int[Array, "*S"]:

@@ -1,6 +1,7 @@
 """Components as pairs of twins on hostile numbers, each with the roundings of its outputs."""
 
 import flax.linen as nn
+import jax.numpy as jnp
 import numpy as np
 import torch
 
@@ -62,7 +63,7 @@ def attention(
     config = hostile_config(num_kv_heads=num_kv_heads)
     mask = random_mask(B, 1, T, keys or T)
     if window is not None:
-        mask = mask & np.asarray(flax_masks.causal_mask(T, window))
+        mask = mask & np.asarray(flax_masks.causal_mask(jnp.arange(T), jnp.arange(T), window))
     inputs = {"x": normal(B, T, D), "mask": mask}
     if keys:
         inputs["memory"] = normal(B, keys, D)

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from parity.errors import gap, gradient_floors
-from parity.taps import Given, Passed, Point, Run, shown
+from parity.taps import Given, Passed, Point, Run, first_call, shown
 
 
 @dataclass(frozen=True)
@@ -168,6 +168,6 @@ def _norm(grad: np.ndarray | None) -> float:
 
 def _has_parameters(name: str, reference: Run, candidate: Run) -> bool:
     """Whether a module of this name owns parameters on both sides: then both should call it."""
-    prefix = f"{name.split('@')[0]}."
+    prefix = f"{first_call(name)}."
     sides = (reference.param_grads, candidate.param_grads)
     return all(any(n.startswith(prefix) for n in side) for side in sides)

@@ -22,7 +22,9 @@ class FlaxPositioned(flax.linen.Module):
 
     def __call__(self, x, positions, mask):
         rotation = None if self.rotary is None else self.rotary(positions)
-        bias = None if self.rel_bias is None else self.rel_bias(positions[..., 0])
+        bias = (
+            None if self.rel_bias is None else self.rel_bias(positions[..., 0], positions[..., 0])
+        )
         return self.attn(x, None, mask, rotation, bias)
 
 
@@ -37,5 +39,7 @@ class TorchPositioned(torch.nn.Module):
 
     def forward(self, x, positions, mask):
         rotation = None if self.rotary is None else self.rotary(positions)
-        bias = None if self.rel_bias is None else self.rel_bias(positions[..., 0])
+        bias = (
+            None if self.rel_bias is None else self.rel_bias(positions[..., 0], positions[..., 0])
+        )
         return self.attn(x, None, mask, rotation, bias)

@@ -75,7 +75,8 @@ class Score:
 
 @cache
 def _pair(case: str) -> TwinPair:
-    return TwinPair(CASES[case].config, CASES[case].inputs)
+    found = CASES[case]
+    return TwinPair(found.config, found.inputs, chunks=found.chunks)
 
 
 @cache

@@ -124,6 +124,11 @@ def numbered(name: str, call: int) -> str:
     return name if call == 1 else f"{name}@{call}"
 
 
+def first_call(name: str) -> str:
+    """The module itself, whichever of its calls is meant."""
+    return name.split("@")[0]
+
+
 def shown(name: str) -> str:
     return name or "the model"
 

@@ -8,9 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-import flax_transformer
-import torch_reference.models as torch_models
-from parity import bridge
+from parity import bridge, chunked
 from parity.flax_side import FlaxSide
 from parity.torch_side import TorchSide
 from parity.weights import hostile_parameters, off_the_kink, usual_parameters
@@ -27,6 +25,7 @@ class TwinPair:
     config: ModelConfig
     inputs: Inputs
     seed: int = 0
+    chunks: chunked.Chunks = ()
 
     def params(self, kink: bool = True) -> dict[str, Any]:
         """Hostile weights; without the kink, such that no ReLU is near 0 (low precision)."""
@@ -43,19 +42,19 @@ class TwinPair:
         self, params: dict, dtype: str, options: dict | None = None, gradients: bool = True
     ) -> FlaxSide:
         cast = jax.tree.map(lambda x: jnp.asarray(x, dtype), params)
-        model = flax_transformer.build_model(self.config)
+        model = chunked.flax_model(self.config, self.chunks)
         return FlaxSide(model, cast, self.inputs, options, gradients=gradients)
 
     def torch(self, params: dict, dtype: str, training: bool = False) -> TorchSide:
         """The twin with the parameters copied; they cross in float64, or in float32."""
         wide = torch.float64 if dtype == "float64" else torch.float32
-        model = torch_models.build_model(self.config).to(wide)
+        model = chunked.torch_model(self.config, self.chunks).to(wide)
         rounded = jax.tree.map(lambda x: np.asarray(jnp.asarray(x, dtype), _numpy(wide)), params)
         bridge.to_torch(rounded, model)
         return TorchSide(model.to(getattr(torch, dtype)).train(training), self.inputs)
 
     def _tree(self, named: dict[str, np.ndarray]) -> dict[str, Any]:
-        model = flax_transformer.build_model(self.config)
+        model = chunked.flax_model(self.config, self.chunks)
         arrays: dict[str, Any] = {name: jnp.asarray(x) for name, x in self.inputs.items()}
         shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), **arrays))
         return naming.from_named(named, shapes["params"])

@@ -99,7 +99,7 @@ def test_two_channels_of_positions(stacks, masks, array):
 def test_every_token_sees_the_whole_context(stacks, masks, array):
     """And of the answer no later token. What a query at padding sees is nobody's to compare."""
     ids, keep, context = array(IDS), array(TOKENS), array(CONTEXT)
-    own = masks.decoder_mask(CONFIG.mask, IDS.shape[1], context)
+    own = masks.decoder_mask(CONFIG.mask, *[array(np.arange(IDS.shape[1]))] * 2, context)
     seen = np.asarray(stacks.self_attention_mask(CONFIG, ids, keep, None, own))
     np.testing.assert_array_equal(seen[:, 0][TOKENS], np.array(SEEN)[TOKENS])
 

@@ -105,8 +105,8 @@ def test_a_scale_is_solved_for(float64, factor):
 
 @pytest.mark.parametrize("window", [2, 4])
 def test_a_window_is_solved_for(float64, window):
-    def banded(length, _, device):
-        return causal_mask(length, window, device)
+    def banded(queries, keys, _):
+        return causal_mask(queries, keys, window)
 
     found = examined("modern", swapped(torch_masks, "causal_mask", banded))
     assert [f.module for f in found.local] == ["decoder"]

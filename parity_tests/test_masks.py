@@ -25,8 +25,13 @@ def each_twin(call):
     return [np.asarray(flax), reference.numpy()]
 
 
+def at(length, array):
+    """The numbers of the queries and of the keys of a text read in one call."""
+    return (array(np.arange(length)),) * 2
+
+
 def test_causal():
-    for mask in each_twin(lambda masks, _: masks.causal_mask(4)):
+    for mask in each_twin(lambda masks, array: masks.causal_mask(*at(4, array))):
         assert mask.dtype == bool
         np.testing.assert_array_equal(mask, [[CAUSAL_4]])
 
@@ -39,7 +44,7 @@ def test_padding():
 def test_causal_and_padding_combined():
     for mask in each_twin(
         lambda masks, array: masks.combine_masks(
-            masks.causal_mask(4), None, masks.padding_mask(array(TOKENS))
+            masks.causal_mask(*at(4, array)), None, masks.padding_mask(array(TOKENS))
         )
     ):
         np.testing.assert_array_equal(mask, np.array(CAUSAL_AND_PADDING)[:, None])
@@ -54,6 +59,12 @@ def test_positions_count_tokens_and_not_padding():
     tokens = [[F, F, T, T, T], [T, T, T, F, F], [F, T, F, T, F]]
     expected = [[0, 0, 0, 1, 2], [0, 1, 2, 2, 2], [0, 0, 0, 1, 1]]
     for positions in each_twin(lambda masks, array: masks.positions_from(array(tokens))):
+        np.testing.assert_array_equal(positions, expected)
+    before = np.array([0, 3, 2])
+    expected = [[0, 0, 0, 1, 2], [3, 4, 5, 5, 5], [1, 2, 2, 3, 3]]
+    for positions in each_twin(
+        lambda masks, array: masks.positions_from(array(tokens), array(before))
+    ):
         np.testing.assert_array_equal(positions, expected)
 
 
@@ -71,25 +82,44 @@ PREFIX_4 = [
     [(1, np.eye(4, dtype=bool)), (2, WINDOW_2), (4, CAUSAL_4), (9, CAUSAL_4), (None, CAUSAL_4)],
 )
 def test_a_window_counts_the_query_itself(window, matrix):
-    for mask in each_twin(lambda masks, _: masks.causal_mask(4, window)):
+    for mask in each_twin(lambda masks, array: masks.causal_mask(*at(4, array), window)):
         np.testing.assert_array_equal(mask, [[matrix]])
-    for mask in each_twin(lambda masks, _: masks.decoder_mask(Causal(window=window), 4, None)):
+    for mask in each_twin(
+        lambda masks, array: masks.decoder_mask(Causal(window=window), *at(4, array), None)
+    ):
         np.testing.assert_array_equal(mask, [[matrix]])
+
+
+def test_queries_see_no_further_than_themselves_wherever_the_keys_stand():
+    """Queries 3 and 4 of a text; slots that hold tokens 4, 1, 2, 3 and none."""
+    slots = np.array([4, 1, 2, 3, 2**31 - 1])
+    for window, matrix in (
+        (None, [[F, T, T, T, F], [T, T, T, T, F]]),
+        (2, [[F, F, T, T, F], [T, F, F, T, F]]),
+    ):
+        for mask in each_twin(
+            lambda masks, array, window=window: masks.causal_mask(
+                array(np.array([3, 4])), array(slots), window
+            )
+        ):
+            np.testing.assert_array_equal(mask, [[matrix]])
 
 
 def test_a_prefix_is_seen_by_every_query_and_the_rest_causally():
     for mask in each_twin(
-        lambda masks, array: masks.decoder_mask(PrefixLM(), 4, array(np.array(PREFIXES)))
+        lambda masks, array: masks.decoder_mask(
+            PrefixLM(), *at(4, array), array(np.array(PREFIXES))
+        )
     ):
         np.testing.assert_array_equal(mask, np.array(PREFIX_4)[:, None])
-    for mask in each_twin(lambda masks, _: masks.decoder_mask(PrefixLM(), 4, None)):
+    for mask in each_twin(lambda masks, array: masks.decoder_mask(PrefixLM(), *at(4, array), None)):
         np.testing.assert_array_equal(mask, [[CAUSAL_4]])
 
 
 def test_a_prefix_without_a_use_for_it_is_refused():
     for masks, array in ((flax_masks, jnp.asarray), (torch_masks, torch.tensor)):
         with pytest.raises(ValueError, match="prefix_mask: not usable under Causal"):
-            masks.decoder_mask(Causal(), 4, array(np.array(PREFIXES)))
+            masks.decoder_mask(Causal(), *at(4, array), array(np.array(PREFIXES)))
 
 
 def test_two_channels_count_the_prefix_and_the_answer():

@@ -54,7 +54,16 @@ def test_it_is_caught_located_and_named(float64, plant):
         for case, marks in [("decoder", [])]
         + [
             (c, [pytest.mark.slow])
-            for c in ("modern", "post", "rotary", "partial", "relative", "channels")
+            for c in (
+                "modern",
+                "post",
+                "rotary",
+                "partial",
+                "relative",
+                "channels",
+                "cached",
+                "steps",
+            )
         ]
     ],
 )

@@ -293,8 +293,8 @@ def test_alibi_is_a_slope_times_the_distance(float64):
     positions = np.array([[0, 1, 5]])
     distance = np.array([[0, 1, 5], [1, 0, 4], [5, 4, 0]])
     expected = -np.array(SLOPES[6])[:, None, None] * distance
-    ours = flax_positions.ALiBi(6).apply({}, jnp.asarray(positions))
-    theirs = torch_positions.ALiBi(6)(torch.tensor(positions))
+    ours = flax_positions.ALiBi(6).apply({}, *[jnp.asarray(positions)] * 2)
+    theirs = torch_positions.ALiBi(6)(*[torch.tensor(positions)] * 2)
     np.testing.assert_array_equal(np.asarray(ours), expected[None])
     np.testing.assert_array_equal(theirs.numpy(), expected[None])
 
@@ -344,7 +344,7 @@ def test_a_relative_bias_reads_the_row_of_its_bucket(float64, ledger, bidirectio
     slot = RelativeBias(num_buckets=8, max_distance=5)
     positions = np.array([[0, 1, 3]])
     twins = (m.RelativeBias(slot, 6, bidirectional) for m in (flax_positions, torch_positions))
-    pair = Pair(*twins, {"positions": positions})
+    pair = Pair(*twins, {"positions": positions, "key_positions": positions})
     ledger("positions.RelativeBias", pair.differences())
     both, past = [[0, 5, 6], [1, 0, 6], [2, 2, 0]], [[0, 0, 0], [1, 0, 0], [3, 2, 0]]
     rows = np.asarray(pair.params["embedding"])[np.array(both if bidirectional else past)]

@@ -6,6 +6,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from torch_reference.attention import Attention
+from torch_reference.cache import Remember
 from torch_reference.dropout import Dropout
 from torch_reference.moe import make_ffn
 from torch_reference.norms import make_norm
@@ -55,9 +56,10 @@ class Block(nn.Module):
         memory_mask: Bool[Tensor, "..."] | None = None,
         rotation: Rotation | None = None,
         bias: Float[Tensor, "..."] | None = None,
+        remember: Remember | None = None,
     ) -> Float[Tensor, "B T D"]:
         def attend(h):
-            out, _ = self.attn(h, None, mask, rotation, bias)
+            out, _ = self.attn(h, None, mask, rotation, bias, remember)
             return self.attn_out_dropout(out)
 
         def attend_to_memory(h):

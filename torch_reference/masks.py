@@ -16,33 +16,35 @@ from transformer_spec import config as spec
 
 
 def causal_mask(
-    length: int, window: int | None = None, device: torch.device | None = None
-) -> Bool[Tensor, "1 1 T T"]:
-    """Query t sees keys 0..t; with a window W, keys t - W + 1..t.
+    queries: Int[Tensor, "T"], keys: Int[Tensor, "S"], window: int | None = None
+) -> Bool[Tensor, "1 1 T S"]:
+    """Query t sees keys up to t; with a window W, keys t - W + 1..t.
+
+    Args:
+        queries, keys: the number of each token in its text.
 
     Differences: a window of (left, right) = (W, 0) in flash-attention kernels counts keys beside
     the query's own: W + 1 in all.
     """
-    at = torch.arange(length, device=device)
-    back = at[:, None] - at
+    back = queries[:, None] - keys
     seen = back >= 0 if window is None else (back >= 0) & (back < window)
     return seen[None, None]
 
 
 def prefix_lm_mask(
-    causal: Bool[Tensor, "1 1 T T"], prefix_mask: Bool[Tensor, "B T"]
-) -> Bool[Tensor, "B 1 T T"]:
+    causal: Bool[Tensor, "1 1 T S"], prefix_mask: Bool[Tensor, "B S"]
+) -> Bool[Tensor, "B 1 T S"]:
     """Every query sees the whole prefix of its row, and of the rest what is causal."""
     return causal | prefix_mask[:, None, None, :]
 
 
 def decoder_mask(
     slot: spec.Causal | spec.PrefixLM,
-    length: int,
-    prefix_mask: Bool[Tensor, "B T"] | None,
-    device: torch.device | None = None,
-) -> Bool[Tensor, "#B 1 T T"]:
-    """What a decoder's queries see under the config's mask slot.
+    queries: Int[Tensor, "T"],
+    keys: Int[Tensor, "S"],
+    prefix_mask: Bool[Tensor, "B S"] | None,
+) -> Bool[Tensor, "#B 1 T S"]:
+    """What a decoder's queries see of the keys under the config's mask slot.
 
     Raises:
         ValueError: there is a prefix and the slot has no use for it.
@@ -51,9 +53,9 @@ def decoder_mask(
         case spec.Causal(window=window):
             if prefix_mask is not None:
                 raise ValueError("prefix_mask: not usable under Causal; the mask must be PrefixLM")
-            return causal_mask(length, window, device)
+            return causal_mask(queries, keys, window)
         case spec.PrefixLM():
-            causal = causal_mask(length, device=device)
+            causal = causal_mask(queries, keys)
             return causal if prefix_mask is None else prefix_lm_mask(causal, prefix_mask)
 
 
@@ -68,13 +70,21 @@ def combine_masks(*masks: Bool[Tensor, "..."] | None) -> Bool[Tensor, "..."] | N
     return reduce(operator.and_, given) if given else None
 
 
-def positions_from(token_mask: Bool[Tensor, "B T"]) -> Int[Tensor, "B T"]:
-    """Each token's number among the tokens of its row: padding on the left shifts nothing."""
-    return (token_mask.long().cumsum(dim=1) - 1).clamp(min=0)
+def positions_from(
+    token_mask: Bool[Tensor, "B T"], before: Int[Tensor, "B"] | None = None
+) -> Int[Tensor, "B T"]:
+    """Each token's number among the tokens of its row: padding on the left shifts nothing.
+
+    Args:
+        before: how many tokens each row had before these; none where it is not given.
+    """
+    count = token_mask.long().cumsum(dim=1)
+    count = count if before is None else count + before[:, None]
+    return (count - 1).clamp(min=0)
 
 
 def two_channel_positions(
-    positions: Int[Tensor, "#B T"], prefix_mask: Bool[Tensor, "B T"]
+    positions: Int[Tensor, "#B T"], prefix_mask: Bool[Tensor, "B S"]
 ) -> Int[Tensor, "B 2 T"]:
     """The place in the prefix, where the answer stays at the last; and the place in the answer.
 

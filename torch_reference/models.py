@@ -1,10 +1,11 @@
 """The models: stacks with a language head on them."""
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from torch_reference.cache import KVCache
 from torch_reference.embeddings import Embed, check_inputs
 from torch_reference.feed_forward import ACTIVATIONS
 from torch_reference.heads import head_logits, make_head
@@ -32,8 +33,23 @@ class LanguageModel(nn.Module):
         prefix_mask: TokenMask = None,
     ) -> Float[Tensor, "B T V"]:
         """Logits [B, T, V]; the arguments are those of `Decoder`."""
-        hidden = self.decoder(tokens, token_mask, mask, positions, prefix_mask)
+        hidden, _ = self.decoder(tokens, token_mask, mask, positions, prefix_mask)
         return head_logits(self.config, self.lm_head, self.decoder.embed, hidden)
+
+    def extend(
+        self,
+        tokens: Int[Tensor, "..."],
+        cache: KVCache,
+        token_mask: TokenMask = None,
+        prefix_mask: TokenMask = None,
+    ) -> tuple[Float[Tensor, "B T V"], KVCache]:
+        """Logits [B, T, V] of tokens that go on where the cache ends, and the cache with them.
+
+        They are those of the whole text in one call, however it is cut; a prefix is not cut.
+        """
+        hidden, extended = self.decoder(tokens, token_mask, prefix_mask=prefix_mask, cache=cache)
+        logits = head_logits(self.config, self.lm_head, self.decoder.embed, hidden)
+        return logits, cast(KVCache, extended)
 
 
 class EncoderOutputs(NamedTuple):
@@ -134,13 +150,36 @@ class EncoderDecoder(nn.Module):
     ) -> Float[Tensor, "B T V"]:
         """Logits given the encoder's output."""
         check_inputs(self.config, target, target_mask, "target")
-        hidden = self.decoder(
+        hidden, _ = self.decoder(
             target,
             target_mask,
             memory=memory,
             memory_token_mask=source_mask,
             embed=self.embed,
         )
+        return self._logits(hidden)
+
+    def extend(
+        self,
+        target: Int[Tensor, "..."],
+        memory: Float[Tensor, "B S D"],
+        cache: KVCache,
+        source_mask: TokenMask = None,
+        target_mask: TokenMask = None,
+    ) -> tuple[Float[Tensor, "B T V"], KVCache]:
+        """Logits of target tokens that go on where the cache ends, and the cache with them."""
+        check_inputs(self.config, target, target_mask, "target")
+        hidden, extended = self.decoder(
+            target,
+            target_mask,
+            cache=cache,
+            memory=memory,
+            memory_token_mask=source_mask,
+            embed=self.embed,
+        )
+        return self._logits(hidden), cast(KVCache, extended)
+
+    def _logits(self, hidden: Float[Tensor, "B T D"]) -> Float[Tensor, "B T V"]:
         embed = self.decoder.embed if self.embed is None else self.embed
         return head_logits(self.config, self.lm_head, embed, hidden)
 

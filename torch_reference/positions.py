@@ -115,8 +115,10 @@ class ALiBi(ExactTable):
     def __init__(self, num_heads: int):
         super().__init__(alibi_slopes(num_heads))
 
-    def forward(self, positions: Int[Tensor, "B T"]) -> Float[Tensor, "B N T T"]:
-        distance = (positions[:, :, None] - positions[:, None, :]).abs()
+    def forward(
+        self, positions: Int[Tensor, "#B T"], key_positions: Int[Tensor, "#B S"]
+    ) -> Float[Tensor, "#B N T S"]:
+        distance = (positions[:, :, None] - key_positions[:, None, :]).abs()
         return -self.table[:, None, None] * distance[:, None]
 
 
@@ -134,8 +136,10 @@ class RelativeBias(nn.Module):
         self.slot, self.bidirectional = slot, bidirectional
         self.weight = nn.Parameter(torch.randn(slot.num_buckets, num_heads))
 
-    def forward(self, positions: Int[Tensor, "B T"]) -> Float[Tensor, "B N T T"]:
-        ahead = positions[:, None, :] - positions[:, :, None]
+    def forward(
+        self, positions: Int[Tensor, "#B T"], key_positions: Int[Tensor, "#B S"]
+    ) -> Float[Tensor, "#B N T S"]:
+        ahead = key_positions[:, None, :] - positions[:, :, None]
         return self.weight[self.buckets(ahead)].movedim(-1, 1)
 
     def buckets(self, ahead: Int[Tensor, "*S"]) -> Int[Tensor, "*S"]:

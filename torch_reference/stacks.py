@@ -5,6 +5,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from torch_reference.blocks import Block
+from torch_reference.cache import KVCache, read_on, refuse_beside_cache
 from torch_reference.dropout import Dropout
 from torch_reference.embeddings import Embed, check_inputs, check_positions, check_token_types
 from torch_reference.masks import (
@@ -78,7 +79,7 @@ class Stack(nn.Module):
         return x if self.embed_norm is None else self.embed_norm(x)
 
     def attention_positions(
-        self, positions: Tensor
+        self, positions: Tensor, key_positions: Tensor
     ) -> tuple[Rotation | None, Float[Tensor, "..."] | None]:
         """The rotation of queries and keys, and the bias on scores, that positions ask for."""
         rotation = bias = None
@@ -87,7 +88,7 @@ class Stack(nn.Module):
             channels = positions[..., None] if positions.ndim == 2 else positions.swapaxes(1, 2)
             rotation = self.rotary(channels)
         if self.rel_bias is not None:
-            bias = self.rel_bias(positions)
+            bias = self.rel_bias(positions, key_positions)
         return rotation, bias
 
     def finish(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
@@ -124,7 +125,7 @@ class Encoder(Stack):
         check_token_types(token_types, self.config, tokens.shape)
         positions = token_positions(self.config, tokens, token_mask, positions)
         x = self.inputs(tokens, positions, token_types, embed)
-        rotation, bias = self.attention_positions(positions)
+        rotation, bias = self.attention_positions(positions, positions)
         x = self.embed_dropout(x)
         for layer in self.layers:
             x = layer(x, mask, None, None, rotation, bias)
@@ -136,7 +137,7 @@ class Decoder(Stack):
 
     @property
     def depth(self) -> int:
-        return self.config.num_decoder_layers or self.config.num_layers
+        return self.config.decoder_depth
 
     @property
     def cross_attention(self) -> bool:
@@ -153,31 +154,45 @@ class Decoder(Stack):
         mask: Mask = None,
         positions: Positions = None,
         prefix_mask: TokenMask = None,
+        cache: KVCache | None = None,
         *,
         memory: Float[Tensor, "B S D"] | None = None,
         memory_token_mask: TokenMask = None,
         embed: Embed | None = None,
-    ) -> Float[Tensor, "B T D"]:
-        """Hidden states [B, T, D]; arguments are those of `Encoder`, and:
+    ) -> tuple[Float[Tensor, "B T D"], KVCache | None]:
+        """Hidden states [B, T, D], and the cache with these tokens added to it.
+
+        Arguments are those of `Encoder`, and:
 
         Args:
-            prefix_mask: bool [B, T], True in the prefix that every query sees, under PrefixLM.
+            prefix_mask: bool [B, T], True in the prefix that every query sees, under PrefixLM; with
+                a cache, a prefix is whole within one call.
             positions: [B, 2, T] under two-channel rotary positions.
+            cache: what was read before; it keeps positions, and other masks are not usable with it.
             memory: the encoder's output [B, S, D], padding where `memory_token_mask` is False.
         """
         check_inputs(self.config, tokens, token_mask, "tokens")
         if prefix_mask is not None:
             check_token_mask(prefix_mask, tuple(tokens.shape), "prefix_mask")
-        own = decoder_mask(self.config.mask, tokens.shape[1], prefix_mask, tokens.device)
-        mask = self_attention_mask(self.config, tokens, token_mask, mask, own)
+        if cache is None:
+            writer, at = None, torch.arange(tokens.shape[1], device=tokens.device)
+            own = decoder_mask(self.config.mask, at, at, prefix_mask)
+            mask = self_attention_mask(self.config, tokens, token_mask, mask, own)
+            positions = key_positions = token_positions(
+                self.config, tokens, token_mask, positions, prefix_mask
+            )
+        else:
+            refuse_beside_cache(mask, positions)
+            writer, positions, mask = read_on(self.config, cache, tokens, token_mask, prefix_mask)
+            key_positions = writer.cache().positions
         memory_mask = None if memory_token_mask is None else padding_mask(memory_token_mask)
-        positions = token_positions(self.config, tokens, token_mask, positions, prefix_mask)
         x = self.inputs(tokens, positions, None, embed)
-        rotation, bias = self.attention_positions(positions)
+        rotation, bias = self.attention_positions(positions, key_positions)
         x = self.embed_dropout(x)
-        for layer in self.layers:
-            x = layer(x, mask, memory, memory_mask, rotation, bias)
-        return self.finish(x)
+        for i, layer in enumerate(self.layers):
+            remember = None if writer is None else writer.of(i)
+            x = layer(x, mask, memory, memory_mask, rotation, bias, remember)
+        return self.finish(x), None if writer is None else writer.cache()
 
 
 def self_attention_mask(

@@ -185,6 +185,11 @@ class ModelConfig:
         return self.num_heads if self.num_kv_heads is None else self.num_kv_heads
 
     @property
+    def decoder_depth(self) -> int:
+        """The number of a decoder's blocks."""
+        return self.num_decoder_layers or self.num_layers
+
+    @property
     def rotary_size(self) -> int:
         """R, the dimensions of a head that turn; 0 where none does."""
         return (

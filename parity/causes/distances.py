@@ -32,19 +32,44 @@ class Rule:
 
 def different_buckets(evidence: Evidence, value: Computed) -> Iterator[Cause]:
     """A bias [B, N, T, S] that reads rows of a table [buckets, N] by distance."""
-    table, positions = evidence.params.get("weight"), next(iter(evidence.inputs), None)
-    if table is None or positions is None or positions.dtype.kind not in "iu":
+    table = evidence.params.get("weight")
+    if table is None or table.ndim != 2 or value.reference.ndim != 4:
         return
-    if positions.ndim != 2 or value.reference.ndim != 4 or table.ndim != 2:
+    ahead = _ahead(evidence.inputs)
+    if ahead is None:
         return
-    ahead = positions[:, None, :] - positions[:, :, None]
     ours, theirs = (_buckets(table, ahead, y) for y in (value.reference, value.candidate))
     if ours is None or theirs is None or ours == theirs:
         return
     residual = off(_bias(table, ahead, theirs), value.candidate)
+    step = _moved(len(table), ours, theirs)
+    if step:
+        side = "before" if step > 0 else "behind"
+        text = f"the bias of queries {abs(step)} {side} where they stand"
+        yield Cause(text, "count the tokens read before into the queries' positions", residual)
+        return
     yield Cause(_first_difference(ours, theirs), "sort distances as the reference does", residual)
     for text, fix in _different_rules(len(table), ours, theirs):
         yield Cause(text, fix, residual)
+
+
+def _ahead(inputs: list[np.ndarray]) -> np.ndarray | None:
+    """How far each key stands ahead of each query: positions of queries, and of keys if others."""
+    positions = [array for array in inputs if array.dtype.kind in "iu" and array.ndim == 2]
+    if not positions or len(positions) != len(inputs):
+        return None
+    return positions[-1][:, None, :] - positions[0][:, :, None]
+
+
+def _moved(count: int, ours: dict[int, int], theirs: dict[int, int]) -> int:
+    """By how much queries stand too early, if that alone gives their buckets; else 0."""
+    ahead, wanted = np.array(list(theirs)), np.array(list(theirs.values()))
+    reach = int(np.abs(ahead).max())
+    steps = sorted((n for n in range(-reach, reach + 1) if n), key=abs)
+    for (rule, spans), step in product(_rules(count, ours).items(), steps):
+        if (_sorted(rule, np.array(spans)[:, None], ahead + step) == wanted).all(1).any():
+            return step
+    return 0
 
 
 def _buckets(table: np.ndarray, ahead: np.ndarray, y: np.ndarray) -> dict[int, int] | None:
@@ -111,17 +136,22 @@ def _rules(count: int, buckets: dict[int, int]) -> dict[Rule, list[int]]:
     ahead, wanted = np.array(list(buckets)), np.array(list(buckets.values()))
     for both, mirrored in product((True, False), (False, True)):
         own = count // 2 if both else count
-        signed = -ahead if mirrored else ahead
-        distance = np.abs(signed) if both else np.maximum(-signed, 0)
-        side = own * (signed > 0) if both else 0
         # Half of the buckets comes first: the rule as it was published.
         for exact in sorted(range(1, own), key=lambda e: abs(2 * e - own)):
+            rule = Rule(both, mirrored, own, exact)
             reach = np.arange(exact + 1, FARTHEST + 1)[:, None]
-            shares = np.log(np.maximum(distance, exact) / exact) / np.log(reach / exact)
-            # A distance on the border belongs to the farther bucket, whatever rounding says.
-            shared = np.minimum(exact + (shares * (own - exact) + 1e-9).astype(int), own - 1)
-            given = np.where(distance < exact, distance, shared) + side
-            fits = (given == wanted).all(1)
+            fits = (_sorted(rule, reach, ahead) == wanted).all(1)
             if fits.any():
-                found[Rule(both, mirrored, own, exact)] = reach[fits, 0].tolist()
+                found[rule] = reach[fits, 0].tolist()
     return dict(found)
+
+
+def _sorted(rule: Rule, reach: np.ndarray, ahead: np.ndarray) -> np.ndarray:
+    """The buckets that a rule gives to distances, a row for each max_distance in `reach` [R, 1]."""
+    signed = -ahead if rule.mirrored else ahead
+    distance = np.abs(signed) if rule.both else np.maximum(-signed, 0)
+    side = rule.own * (signed > 0) if rule.both else 0
+    shares = np.log(np.maximum(distance, rule.exact) / rule.exact) / np.log(reach / rule.exact)
+    # A distance on the border belongs to the farther bucket, whatever rounding says.
+    shared = rule.exact + (shares * (rule.own - rule.exact) + 1e-9).astype(int)
+    return np.where(distance < rule.exact, distance, np.minimum(shared, rule.own - 1)) + side

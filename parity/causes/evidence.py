@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from parity.taps import Passed, Point, Run
+from parity.taps import Passed, Point, Run, first_call
 
 # An explanation holds if it leaves rounding alone: the code between two points is a few operations.
 ROUNDING = 1e-11
@@ -114,7 +114,8 @@ def gather(
         from_child = point.kind == "output" and point.name and callers[point.name] == module
         if is_call or own_tap or (from_child and point.name != module):
             read |= _besides(passed, candidate.passed.get(key)) | _named(point, passed.arrays)
-    prefix = f"{module}." if module else ""
+    owner = first_call(module)
+    prefix = f"{owner}." if owner else ""
     inside = {n.removeprefix(prefix): v for n, v in params.items() if n.startswith(prefix)}
     own = {n: v for n, v in inside.items() if "." not in n}
     below = {n: v for n, v in inside.items() if "." in n}
@@ -149,7 +150,7 @@ def _numbered(names: Sequence[str]) -> list[str]:
 def _gradients(module: str, reference: Run, candidate: Run) -> dict:
     found = {}
     for name, grad in reference.param_grads.items():
-        if name.rpartition(".")[0] == module and name in candidate.param_grads:
+        if name.rpartition(".")[0] == first_call(module) and name in candidate.param_grads:
             found[name.rpartition(".")[2]] = (grad, candidate.param_grads[name])
     key = (module, "input")
     if key in reference.passed and key in candidate.passed:

@@ -39,8 +39,12 @@ def _parts(mask: np.ndarray, read: Mapping[str, np.ndarray]) -> Iterator[tuple[s
         "reversed causality": ("no key before the query", s >= t),
         "strict causality": ("no key from the query on", s < t),
     }
+    if length != keys:
+        # Queries and keys are not the same tokens: where the first query stands is read off.
+        starts = sorted({0, *np.flatnonzero(mask[..., 0, :].reshape(-1, keys).any(0))[-1:]})
+        orders = {f"causality, first query at key {n}": ("", s <= t + n) for n in starts}
     for name, (meaning, part) in orders.items():
-        yield f"{name} ({meaning})", part
+        yield f"{name} ({meaning})" if meaning else name, part
     for size in range(1, length if length == keys else 1):
         triangle = np.minimum(s, size - 1) <= np.minimum(t, size - 1)
         yield f"the triangle of a buffer of {size} positions, indices clamped", triangle

@@ -9,6 +9,8 @@ from parity.causes.evidence import Cause, Computed, Evidence, explains, off
 
 # Frequencies come from angles of about float64's precision, through a logarithm.
 SAME = 1e-8
+# Rotations are looked for so many positions away.
+FARTHEST = 64
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,10 @@ def different_rotations(evidence: Evidence, value: Computed) -> Iterator[Cause]:
     if any(c.reference.shape[:-1] != ids.shape for c in both):
         return
     ours = _solve(ids, *(c.reference for c in both))
+    moved = _moved(ids, ours, *(c.candidate for c in both)) if ours else None
+    if moved:
+        yield moved
+        return
     theirs = _solve(ids, *(c.candidate for c in both))
     if ours is None or theirs is None:
         return
@@ -60,6 +66,18 @@ def different_rotations(evidence: Evidence, value: Computed) -> Iterator[Cause]:
     if not np.allclose(theirs.frequencies, ours.frequencies, SAME, 0):
         for text, fix in _differences(ours.frequencies, theirs.frequencies, evidence.sizes):
             yield Cause(text, fix, theirs.residual)
+
+
+def _moved(ids: np.ndarray, ours: Table, cos: np.ndarray, sin: np.ndarray) -> Cause | None:
+    """Right rotations, but of other positions: all of them earlier or later by as much."""
+    for step in sorted(range(-FARTHEST, FARTHEST + 1), key=abs):
+        predicted = ours.amplitude * np.exp(1j * (ids + step)[..., None] * ours.frequencies)
+        if step and explains(predicted.real, cos) and explains(predicted.imag, sin):
+            low, high = int(ids.min()), int(ids.max())
+            text = f"rotations of positions {low + step} to {high + step}, where the ids are {low} "
+            residual = off(predicted.imag, sin)
+            return Cause(text + f"to {high}", "make the table of the ids at hand", residual)
+    return None
 
 
 def _solve(ids: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> Table | None:

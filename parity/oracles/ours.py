@@ -148,7 +148,7 @@ _MODEL: Key = ("model", "output")
 
 def _points(config: ModelConfig) -> dict[str, Key]:
     """Where hidden states pass: into each block, and out of each stack."""
-    encoder, decoder = config.num_layers, config.num_decoder_layers or config.num_layers
+    encoder, decoder = config.num_layers, config.decoder_depth
     two = {"encoder": encoder, "decoder": decoder}
     points: dict[str, Key] = {}
     for stack, depth in two.items():

@@ -8,6 +8,7 @@ say where it sits and say what it is.
 from parity.plants import (
     attention,
     blocks,
+    cached,
     checkpoint,
     conversion,
     distances,
@@ -37,6 +38,7 @@ PLANTS: tuple[Plant, ...] = (
     *positions.PLANTS,
     *rotary.PLANTS,
     *distances.PLANTS,
+    *cached.PLANTS,
     *norms.PLANTS,
     *feed_forward.PLANTS,
     *embeddings.PLANTS,

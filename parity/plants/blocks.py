@@ -7,7 +7,10 @@ from torch import Tensor, nn
 
 from parity.plants.plant import Plant, swapped
 from torch_reference.blocks import Block
+from torch_reference.cache import KVCache
 from torch_reference.stacks import Decoder
+
+Read = tuple[Tensor, KVCache | None]
 
 _residual = Block._residual
 _decode = Decoder.forward
@@ -26,7 +29,7 @@ def _first_norm_again(
 
 
 @wraps(_decode)
-def _masked_as_target(self: Decoder, tokens: Tensor, token_mask=None, *args, **kwargs) -> Tensor:
+def _masked_as_target(self: Decoder, tokens: Tensor, token_mask=None, *args, **kwargs) -> Read:
     return _decode(self, tokens, token_mask, *args, **kwargs | {"memory_token_mask": token_mask})
 
 

@@ -9,10 +9,15 @@ from transformer_spec.config import ModelConfig
 
 @dataclass(frozen=True)
 class Case:
-    """One model and the keyword arguments of its call."""
+    """One model and the keyword arguments of its call.
+
+    Args:
+        chunks: how many tokens each call reads, of a model with a key/value cache.
+    """
 
     config: ModelConfig
     inputs: dict[str, np.ndarray]
+    chunks: tuple[int, ...] = ()
 
 
 def ids(vocab_size: int, *shape: int) -> np.ndarray:

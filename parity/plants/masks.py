@@ -27,16 +27,16 @@ def _biased(scores: Tensor, mask: Tensor | None, hidden: float, seen: float = 0.
     return (scores + torch.where(mask, seen, hidden).to(scores.dtype)).softmax(dim=-1)
 
 
-def _future(length, window=None, device=None):
-    return causal_mask(length, window, device).transpose(-1, -2)
+def _future(queries, keys, window=None):
+    return causal_mask(queries, keys, window).transpose(-1, -2)
 
 
-def _any_distance(length, window=None, device=None):
-    return causal_mask(length, device=device)
+def _any_distance(queries, keys, window=None):
+    return causal_mask(queries, keys)
 
 
-def _one_key_more(length, window=None, device=None):
-    return causal_mask(length, window and window + 1, device)
+def _one_key_more(queries, keys, window=None):
+    return causal_mask(queries, keys, window and window + 1)
 
 
 def _prefix_unseen(causal, prefix_mask):
@@ -61,7 +61,7 @@ def _triangle_of_the_width(config, tokens, token_mask, mask, own):
     width = config.d_model
     # As jax indexes: past the end of the buffer its last row and column are read again.
     at = torch.arange(tokens.shape[1], device=tokens.device).clamp(max=width - 1)
-    return combine_masks(causal_mask(width, device=tokens.device)[..., at[:, None], at], rest)
+    return combine_masks(causal_mask(at, at), rest)
 
 
 def _without_documents(config, tokens, token_mask, mask, own):

@@ -1,5 +1,7 @@
 """The pairs on which mistakes in rotations, distances, windows and prefixes show."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from parity.plants.case import Case, ids, padded
@@ -110,9 +112,38 @@ _CHANNELS_INPUTS = {
     "prefix_mask": np.arange(11) < np.array([[2], [3], [7], [4], [6]]),
 }
 
+# Three calls: a part, another of the same length, and a token that is last and alone.
+_CACHED = ModelConfig(
+    arch="decoder",
+    vocab_size=19,
+    max_seq_len=7,
+    d_model=11,
+    d_ff=13,
+    num_layers=1,
+    num_heads=6,
+    num_kv_heads=2,
+    head_dim=4,
+    position=Rotary(),
+    norm=RMSNorm(),
+    residual=PreNorm(),
+    ffn=GatedFeedForward(activation="silu"),
+    ffn_bias=False,
+)
+_CACHED_INPUTS = {"tokens": ids(19, 3, 7)}
+
+# A target that is read token by token.
+_STEPS = replace(_RELATIVE, num_layers=1, num_decoder_layers=1)
+_STEPS_INPUTS = {
+    "source": ids(17, 3, 5),
+    "target": ids(17, 3, 4),
+    "source_mask": padded(5, (2, 0), (0, 3), (0, 0)),
+}
+
 POSITION_CASES: dict[str, Case] = {
     "rotary": Case(_ROTARY, _ROTARY_INPUTS),
     "partial": Case(_PARTIAL, _PARTIAL_INPUTS),
     "relative": Case(_RELATIVE, _RELATIVE_INPUTS),
     "channels": Case(_CHANNELS, _CHANNELS_INPUTS),
+    "cached": Case(_CACHED, _CACHED_INPUTS, chunks=(3, 3, 1)),
+    "steps": Case(_STEPS, _STEPS_INPUTS, chunks=(1, 1, 1, 1)),
 }

@@ -5,38 +5,6 @@ from parity.plants.waiting_generation import GENERATION
 
 _MODEL = (
     Waiting(
-        "MSK-16",
-        "One query against many keys sees only the first",
-        "mask",
-        github(
-            "pytorch/pytorch/issues/103082",
-            "ml-explore/mlx/issues/2835",
-            "pytorch/executorch/issues/22426",
-        ),
-        "key/value cache",
-    ),
-    Waiting(
-        "PE-09",
-        "Rotation table cached without its offset",
-        "positions",
-        github("lucidrains/rotary-embedding-torch/issues/11"),
-        "rotary positions and key/value cache",
-    ),
-    Waiting(
-        "PE-19",
-        "Relative bias of the first query at every step",
-        "positions",
-        github("huggingface/candle/pull/899", "keras-team/keras-hub/pull/2932"),
-        "T5 relative bias and key/value cache",
-    ),
-    Waiting(
-        "ENC-03",
-        "Cache mask computed and not used",
-        "encoder-decoder",
-        github("huggingface/transformers/issues/26564", "huggingface/transformers/pull/26663"),
-        "key/value cache",
-    ),
-    Waiting(
         "OPT-10",
         "Biases of stacked layers decay",
         "optimizer",
