@@ -28,6 +28,17 @@ def hostile_parameters(shapes: Shapes, seed: int, embedding_scale: float = 1.0) 
     return named | {name: named[name] / embedding_scale for name in tables}
 
 
+def unit_scores(config: ModelConfig, named: Named) -> Named:
+    """The parameters, with queries whose products with keys are of unit scale after `score_scale`.
+
+    T5 does not scale its scores, and neither do its own initial weights need it to. With queries of
+    unit scale a score is of scale sqrt(H), 8 in a published model: every softmax saturates, and
+    through 8 layers half a unit in the last place of the weights becomes 8e-12 of a gradient.
+    """
+    factor = config.head_size**-0.5 / config.score_scale
+    return named | {n: w * factor for n, w in named.items() if ".q_proj." in n}
+
+
 def _draw(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:
     qualified = name if "." in name else f"norm.{name}"  # a norm by itself has bare leaves
     if is_bias(qualified):

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,7 @@ from parity.hostile import hostile_config, tokens
 from parity.small import TARGET as T
 from parity.small import model_inputs, repeated, small_presets
 from parity.twins import Pair, quick, tensors
+from parity.weights import unit_scores
 from transformer_spec import parameters
 from transformer_spec.config import (
     Causal,
@@ -85,9 +87,13 @@ CONFIGS = {
 } | {f"preset {name}": config for name, config in small_presets().items()}
 
 
-def model_pair(config: ModelConfig, inputs: dict, dtype: str = "float64", seed: int = 0) -> Pair:
+def model_pair(config: ModelConfig, inputs: dict, **options) -> Pair:
     twins = flax_transformer.build_model(config), torch_reference.build_model(config)
-    return Pair(*twins, inputs, dtype=dtype, seed=seed)
+    return Pair(*twins, inputs, **options)
+
+
+def full_pair(config: ModelConfig) -> Pair:
+    return model_pair(config, model_inputs(config), adjust=partial(unit_scores, config))
 
 
 # A scaling of frequencies is compared by itself, in test_positions.
@@ -114,7 +120,7 @@ def fitting(configs: dict[str, ModelConfig]) -> list[str]:
 def test_presets_agree_at_full_size(float64, ledger, name):
     """The largest holds 214M float64 parameters, and their gradients, in both twins."""
     config = PRESETS[name].model
-    found = model_pair(config, model_inputs(config)).differences()
+    found = full_pair(config).differences()
     ledger(f"models.preset {name}, full size", found)
 
 
@@ -130,7 +136,7 @@ ONE_LAYER = {
 @pytest.mark.parametrize("name", fitting(ONE_LAYER))
 def test_one_layer_of_the_larger_presets_agrees_at_full_width(float64, ledger, name):
     """Of those too large for a machine of 24 GB; one layer of some is too large as well."""
-    found = model_pair(ONE_LAYER[name], model_inputs(ONE_LAYER[name])).differences()
+    found = full_pair(ONE_LAYER[name]).differences()
     ledger(f"models.preset {name}, one layer", found)
 
 
