@@ -37,12 +37,21 @@ def make_optimizer(config: TrainConfig) -> optax.GradientTransformation:
     Differences: weight_decay defaults to 1e-4 in optax.adamw and to 1e-2 in torch.optim.AdamW;
     `torch.nn.utils.clip_grad_norm_` divides by ||g|| + 1e-6.
     """
-    clip = [] if config.clip_norm is None else [optax.clip_by_global_norm(config.clip_norm)]
+    limit = config.clip_norm
+    clip = [] if limit is None else [optax.clip_by_global_norm(max_norm=limit)]
+    # Every argument is given: no release of optax decides one.
     return optax.chain(
         *clip,
-        optax.scale_by_adam(config.beta1, config.beta2, eps=config.eps, eps_root=0.0),
+        optax.scale_by_adam(
+            b1=config.beta1,
+            b2=config.beta2,
+            eps=config.eps,
+            eps_root=0.0,
+            mu_dtype=None,
+            nesterov=False,
+        ),
         optax.add_decayed_weights(
-            config.weight_decay, mask=partial(decay_mask, decay_all=config.decay_all)
+            weight_decay=config.weight_decay, mask=partial(decay_mask, decay_all=config.decay_all)
         ),
     )
 

@@ -2,9 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,25 +10,17 @@ import optax
 from jaxtyping import Array
 
 from flax_transformer.decoding import greedy
-from flax_transformer.losses import count_correct, count_exact, cross_entropy, router_loss
+from flax_transformer.finite import first_bad
+from flax_transformer.gradients import Metrics, gradients, in_dtype, token_logits
+from flax_transformer.losses import count_correct, count_exact, cross_entropy
 from flax_transformer.models import EncoderDecoder, Model, apply, build_model
 from flax_transformer.optim import apply_updates, global_norm, make_optimizer
+from flax_transformer.state import TrainState, from_named, to_named
 from transformer_spec import initializers, naming, streams
-from transformer_spec.config import MixtureOfExperts, ModelConfig
+from transformer_spec.config import ModelConfig
 from transformer_spec.experiment import TrainConfig
-from transformer_spec.taps import collecting
+from transformer_spec.state import NamedState
 from transformer_spec.tasks.task import Batch
-
-Metrics = dict[str, Any]
-
-
-class TrainState(flax.struct.PyTreeNode):
-    """All that an update reads and writes."""
-
-    step: Array
-    params: dict
-    opt_state: Any
-    dropout_key: Array
 
 
 def parameter_template(model: Model) -> dict:
@@ -78,31 +68,19 @@ def train_step(
     *,
     model: Model,
     optimizer: optax.GradientTransformation,
-    smoothing: float,
-    router_weight: float,
+    config: TrainConfig,
 ) -> tuple[TrainState, Metrics]:
     """One update.
 
     The gradient norm is that before clipping; loss and accuracy are those of the batch before the
     update, with dropout on.
     """
-    rngs = {"dropout": jax.random.fold_in(state.dropout_key, state.step)}
-
-    def loss_of(params):
-        with collecting("router_logits") as routed:
-            logits = apply(model, params, **batch.inputs, deterministic=False, rngs=rngs)
-        loss = cross_entropy(logits, batch.labels, batch.label_mask, smoothing)
-        ffn = model.config.ffn
-        if router_weight and isinstance(ffn, MixtureOfExperts):
-            mask = batch.inputs.get("token_mask")
-            loss += router_weight * router_loss(routed, ffn.top_k, mask)
-        return loss, count_correct(logits, batch.labels, batch.label_mask)
-
-    (loss, correct), grads = jax.value_and_grad(loss_of, has_aux=True)(state.params)
+    key, step = state.dropout_key, state.step
+    grads, metrics = gradients(state.params, batch, key, step, model=model, config=config)
     updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
     params = apply_updates(state.params, updates, learning_rate)
-    metrics = {"loss": loss, "correct": correct, "grad_norm": global_norm(grads)}
-    return state.replace(step=state.step + 1, params=params, opt_state=opt_state), metrics
+    metrics |= {"grad_norm": global_norm(grads)}
+    return state.replace(step=step + 1, params=params, opt_state=opt_state), metrics
 
 
 def compiled_train_step() -> Callable[..., tuple[TrainState, Metrics]]:
@@ -115,7 +93,7 @@ def compiled_train_step() -> Callable[..., tuple[TrainState, Metrics]]:
     known = jax.default_backend() == "cpu" and _compiler_knows(options)
     return jax.jit(
         train_step,
-        static_argnames=("model", "optimizer", "smoothing", "router_weight"),
+        static_argnames=("model", "optimizer", "config"),
         donate_argnames="state",
         compiler_options=options if known else None,
     )
@@ -133,7 +111,7 @@ def _compiler_knows(options: dict[str, str]) -> bool:
 @partial(jax.jit, static_argnames=("model",))
 def eval_step(params: dict, batch: Batch, *, model: Model) -> Metrics:
     """Loss without smoothing, correct tokens and exact rows of one batch, dropout off."""
-    logits = apply(model, params, **batch.inputs)
+    logits = token_logits(apply(model, params, **batch.inputs))
     return {
         "loss": cross_entropy(logits, batch.labels, batch.label_mask),
         "correct": count_correct(logits, batch.labels, batch.label_mask),
@@ -150,13 +128,13 @@ class Trainer:
     def __init__(self, model_config: ModelConfig, train_config: TrainConfig):
         if train_config.dtype == "float64":
             jax.config.update("jax_enable_x64", True)
+        self.config = train_config
         self.model = build_model(model_config)
         self.optimizer = make_optimizer(train_config)
-        self.smoothing = train_config.label_smoothing
-        self.router_weight = train_config.router_loss
         self.train_step = compiled_train_step()
         init_key, dropout_key = jax.random.split(jax.random.key(train_config.seed))
-        params = init_params(self.model, train_config.init, init_key, train_config.dtype)
+        dtype = train_config.parameter_dtype
+        params = init_params(self.model, train_config.init, init_key, dtype)
         self.state = TrainState(
             step=jnp.zeros((), jnp.int32),
             params=params,
@@ -172,20 +150,19 @@ class Trainer:
             learning_rate,
             model=self.model,
             optimizer=self.optimizer,
-            smoothing=self.smoothing,
-            router_weight=self.router_weight,
+            config=self.config,
         )
         return metrics
 
     def evaluate(self, batch: Batch) -> Metrics:
-        return eval_step(self.state.params, batch, model=self.model)
+        return eval_step(self._evaluated(), batch, model=self.model)
 
     def differences(self) -> dict[str, float]:
         """How far two twins are apart; a trainer of one has nothing to say."""
         return {}
 
     def greedy(self, inputs: dict[str, np.ndarray], num_tokens: int) -> np.ndarray:
-        return np.asarray(greedy(self.model, self.state.params, inputs, num_tokens))
+        return np.asarray(greedy(self.model, self._evaluated(), inputs, num_tokens))
 
     def parameters(self) -> dict[str, np.ndarray]:
         """The parameters under their torch-style names."""
@@ -196,3 +173,19 @@ class Trainer:
         tree = naming.from_named(named, self.state.params)
         params = jax.tree.map(lambda new, old: jnp.array(new, old.dtype), tree, self.state.params)
         self.state = self.state.replace(params=params)
+
+    def _evaluated(self) -> dict:
+        """What evaluation runs on: the parameters in the dtype of arithmetic."""
+        return in_dtype(self.state.params, self.config.dtype)
+
+    def named_state(self) -> NamedState:
+        """A copy of all that the next update reads."""
+        return to_named(self.state)
+
+    def load_state(self, named: NamedState) -> None:
+        """Go on from there."""
+        self.state = from_named(named, self.state)
+
+    def first_bad(self, batch: Batch) -> tuple[str | None, str | None]:
+        """The first value and the first gradient of an update on it that are not finite."""
+        return first_bad(self.state, batch, model=self.model, config=self.config)

@@ -1,5 +1,7 @@
 """Our own twins held against each other: a preset at full size, on hostile weights."""
 
+import argparse
+import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,6 +12,7 @@ import flax_transformer
 import torch_reference
 from parity.lockstep import Trainer
 from parity.pair import Result, compare
+from parity.settings import NotComparableError
 from parity.small import without_dropout
 from parity.twin_pair import TwinPair
 from transformer_spec import parameters, presets
@@ -108,3 +111,45 @@ def check_steps(preset: str, dtype: str, steps: int, report: Report) -> dict[str
         worst = {name: max(value, worst.get(name, 0.0)) for name, value in found.items()}
         report(update, found)
     return worst
+
+
+def refuse_steps(steps: int, dtype: str) -> None:
+    """Refuse a number of updates, or their dtype, before anything is compared.
+
+    Raises:
+        NotComparableError: fewer than none, or updates in another dtype than float64 and float32.
+    """
+    if steps < 0:
+        raise NotComparableError(f"--steps: {steps} is not usable; 0 or above")
+    if steps and dtype not in ("float64", "float32"):
+        raise NotComparableError(f"--steps: updates run in float64 or float32, not {dtype}")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compare, print, and 0 where all is equal."""
+    result = check(options.preset, options.dtype, options.grads, options.seed)
+    found, equal = result.to_dict(), result.equal
+    if not options.json:
+        print(result, flush=True)
+    if options.steps:
+        show = _show_step if not options.json else lambda update, differences: None
+        worst = check_steps(options.preset, options.dtype, options.steps, show)
+        verdict = "measured, not judged, in float32"
+        if options.dtype == "float64":
+            kept = max(worst["loss_difference"], worst["grad_norm_difference"])
+            verdict = "EQUAL" if kept <= TRAINING_TOLERANCE else "DIFFERENT"
+            equal &= verdict == "EQUAL"
+        found |= {"steps": worst, "equal": equal}
+        if not options.json:
+            print(f"{verdict} over {options.steps} updates: " + _shown(worst))
+    if options.json:
+        print(json.dumps(found, indent=1))
+    return 0 if equal else 1
+
+
+def _show_step(update: int, differences: dict[str, float]) -> None:
+    print(f"update {update:>4}: {_shown(differences)}", flush=True)
+
+
+def _shown(differences: dict[str, float]) -> str:
+    return ", ".join(f"{n.removesuffix('_difference')} {v:.1e}" for n, v in differences.items())

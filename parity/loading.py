@@ -85,7 +85,7 @@ def inputs(specs: Sequence[str]) -> dict[str, np.ndarray] | list[np.ndarray]:
 
 def _archive(path: str) -> dict[str, np.ndarray]:
     try:
-        with np.load(path) as archive:
+        with np.load(path, allow_pickle=False) as archive:
             return dict(archive)
     except Exception as error:
         raise NotComparableError(f"--inputs {path}: {first_line(error)}") from error

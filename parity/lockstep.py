@@ -6,6 +6,7 @@ from flax_transformer import training as flax_training
 from torch_reference import training as torch_training
 from transformer_spec.config import ModelConfig
 from transformer_spec.experiment import TrainConfig
+from transformer_spec.state import NamedState
 from transformer_spec.tasks.task import Batch
 
 
@@ -44,6 +45,20 @@ class Trainer:
         """Replace the parameters of both."""
         self.flax.load_parameters(named)
         self.torch.load_parameters(named)
+
+    def named_state(self) -> NamedState:
+        """The Flax twin's."""
+        return self.flax.named_state()
+
+    def load_state(self, named: NamedState) -> None:
+        """Both go on from there: what they were apart is forgotten."""
+        self.flax.load_state(named)
+        self.torch.load_state(named)
+
+    def first_bad(self, batch: Batch) -> tuple[str | None, str | None]:
+        """What the Flax twin finds or, where it finds nothing, the torch twin."""
+        found = self.flax.first_bad(batch)
+        return found if any(found) else self.torch.first_bad(batch)
 
     def _apart(self, name: str) -> float:
         ours, theirs = float(self._flax_metrics[name]), float(self._torch_metrics[name])

@@ -139,6 +139,13 @@ def model(config: ModelConfig, keys: int) -> Roundings:
     return own + head(config)
 
 
+def dropouts(config: ModelConfig) -> Roundings:
+    """A rounded share that is kept and its quotient, at every place of the longest path."""
+    decoder = 6 * (config.num_decoder_layers or 0)
+    places = 1 + 4 * config.num_layers + decoder + (config.arch == "encoder_decoder")
+    return Roundings(2 * places)
+
+
 def loss(classes: int, tokens: int) -> Roundings:
     """Log-softmax, the smoothed target and the mean over tokens, all wide."""
     return Roundings(0, 2 * classes + tokens + 2 * LIBRARY + 4)

@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+FIXED = {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1"}
 
 
 def run(*arguments: str, env: dict[str, str] | None = None, cwd: Path = ROOT):
     """`python ARGUMENTS`, finished, with its output."""
-    fixed = {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1"}
-    environment = os.environ | fixed | (env or {})
+    environment = os.environ | FIXED | (env or {})
     return subprocess.run(
         [sys.executable, *arguments], capture_output=True, text=True, env=environment, cwd=cwd
     )

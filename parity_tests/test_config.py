@@ -137,7 +137,7 @@ def test_a_wrong_field_of_a_variant_is_named_with_what_it_may_be(make, message):
         ({"seed": -1}, "seed: -1"),
         ({"task": "sorting"}, "task: no 'sorting'; did you mean sort"),
         ({"log_every": 0}, "log_every: 0 .* at least 1"),
-        ({"dtype": "float16"}, "dtype: no 'float16'; did you mean float"),
+        ({"dtype": "float16"}, "dtype: no 'float16'; did you mean bfloat16"),
     ],
     ids=str,
 )

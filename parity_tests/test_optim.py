@@ -1,5 +1,6 @@
 """The update rule: clipping, Adam, decay; by hand, against the libraries' own, and twin to twin."""
 
+import inspect
 from dataclasses import replace
 
 import jax
@@ -84,6 +85,64 @@ def test_fifty_updates_agree(float64, changes):
         ours, theirs = both.step(SPANNING * rng.normal(size=5), 1e-2 * n)
         assert np.linalg.norm(ours - theirs) <= 1e-13 * np.linalg.norm(theirs)
     assert np.linalg.norm(ours - np.linspace(-1, 1, 5)) > 0.1
+
+
+class Strict:
+    """A module whose functions have no defaults: an argument that is left out is an error."""
+
+    def __init__(self, module):
+        self.module, self.called = module, set()
+
+    def __getattr__(self, name):
+        found = getattr(self.module, name)
+        if inspect.ismodule(found):
+            child = Strict(found)
+            child.called = self.called
+            return child
+        return self.without_defaults(name, found) if callable(found) else found
+
+    def without_defaults(self, name, function):
+        signature = inspect.signature(function)
+
+        def call(*args, **kwargs):
+            self.called.add(name)
+            given = signature.bind(*args, **kwargs).arguments
+            left = [n for n, p in signature.parameters.items() if p.default is not p.empty]
+            assert not set(left) - set(given), (
+                f"{name}: left to a default: {set(left) - set(given)}"
+            )
+            return function(*args, **kwargs)
+
+        return call
+
+
+SETTINGS = replace(BASE, weight_decay=0.2, clip_norm=0.5)
+
+
+def test_no_default_of_optax_decides_anything(monkeypatch):
+    monkeypatch.setattr(flax_optim, "optax", strict := Strict(optax))
+    flax_optim.make_optimizer(SETTINGS)
+    wanted = {"chain", "clip_by_global_norm", "scale_by_adam", "add_decayed_weights"}
+    assert strict.called == wanted
+
+
+def test_no_default_of_torch_decides_anything(monkeypatch):
+    monkeypatch.setattr(torch_optim, "torch", strict := Strict(torch))
+    torch_optim.make_optimizer(torch.nn.ModuleDict({"up_proj": torch.nn.Linear(2, 3)}), SETTINGS)
+    torch_optim.global_norm([torch.ones(2)])
+    assert strict.called == {"AdamW", "get_total_norm"}
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "arguments"),
+    [
+        (optax, "scale_by_adam", {"b1": 0.9, "b2": 0.999, "eps": 1e-8, "eps_root": 0.0}),
+        (torch.optim, "AdamW", {"params": [torch.zeros(1)], "lr": 0.0, "fused": True}),
+    ],
+)
+def test_a_default_that_decides_is_told(module, name, arguments):
+    with pytest.raises(AssertionError, match=f"{name}: left to a default: .*(nesterov|amsgrad)"):
+        getattr(Strict(module), name)(**arguments)
 
 
 def test_it_is_optax_adamw(float64):

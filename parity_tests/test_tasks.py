@@ -137,7 +137,7 @@ class TestLanguageModel:
             path.write_bytes(content)
         with pytest.raises(ConfigError, match=message):
             make_task(GPT.model, replace(GPT.train, data=str(path)))
-        with pytest.raises(ConfigError, match="data: cannot read .*Is a directory"):
+        with pytest.raises(ConfigError, match="data: .* is no regular file; give a text file"):
             make_task(GPT.model, replace(GPT.train, data=str(tmp_path)))
 
 

@@ -29,14 +29,25 @@ def cross_entropy(
     labels: Int[Tensor, "B T"],
     label_mask: Bool[Tensor, "B T"],
     label_smoothing: float = 0.0,
+    total: Int[Tensor, ""] | None = None,
 ) -> Float[Tensor, ""]:
     """The mean of `token_losses` over the tokens where `label_mask` is True; 0 where none is.
 
     A label under the mask may hold any value, -100 included: it is never looked up.
+
+    Args:
+        total: what their sum is divided by, where these are a part of the tokens that are averaged;
+            by default their own number.
     """
     safe = torch.where(label_mask, labels, 0)
     losses = torch.where(label_mask, token_losses(logits, safe, label_smoothing), 0.0)
-    return losses.sum() / label_mask.sum().clamp(min=1)
+    total = count_tokens(label_mask) if total is None else total
+    return losses.sum() / total
+
+
+def count_tokens(label_mask: Bool[Tensor, "B T"]) -> Int[Tensor, ""]:
+    """How many tokens a mean is taken over: those under `label_mask`, or 1 where none is."""
+    return label_mask.sum().clamp(min=1)
 
 
 def count_correct(

@@ -36,18 +36,27 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimiz
         {"params": [parameters[n] for n in decays if decays[n] is decayed], "weight_decay": decay}
         for decayed, decay in ((True, config.weight_decay), (False, 0.0))
     ]
+    # Every argument is given: no release of torch decides one.
     return torch.optim.AdamW(
         [group for group in groups if group["params"]],
         lr=0.0,
         betas=(config.beta1, config.beta2),
         eps=config.eps,
+        weight_decay=0.0,
+        amsgrad=False,
+        maximize=False,
+        foreach=False,
+        capturable=False,
+        differentiable=False,
         fused=True,
     )
 
 
 def global_norm(tensors: list[Tensor]) -> Float[Tensor, ""]:
     """The Euclidean norm of all tensors laid end to end."""
-    return torch.nn.utils.get_total_norm(tensors)
+    return torch.nn.utils.get_total_norm(
+        tensors, norm_type=2.0, error_if_nonfinite=False, foreach=None
+    )
 
 
 def clip_by_global_norm(grads: list[Tensor], norm: Float[Tensor, ""], max_norm: float) -> None:

@@ -1,7 +1,7 @@
 """One update, one evaluation, and the Trainer that holds a run's state."""
 
+import copy
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,27 +10,17 @@ from torch import Tensor
 
 from torch_reference import random
 from torch_reference.decoding import greedy
-from torch_reference.dropout import set_dropout_keys
-from torch_reference.losses import count_correct, count_exact, cross_entropy, router_loss
+from torch_reference.finite import first_bad
+from torch_reference.gradients import Metrics, gradients, in_dtype, token_logits
+from torch_reference.losses import count_correct, count_exact, cross_entropy
 from torch_reference.models import Model, build_model
 from torch_reference.optim import apply_updates, clip_by_global_norm, global_norm, make_optimizer
+from torch_reference.state import TrainState, from_named, to_named
 from transformer_spec import initializers, naming, streams
-from transformer_spec.config import MixtureOfExperts, ModelConfig
+from transformer_spec.config import ModelConfig
 from transformer_spec.experiment import TrainConfig
-from transformer_spec.taps import collecting
+from transformer_spec.state import NamedState
 from transformer_spec.tasks.task import Batch
-
-Metrics = dict[str, Any]
-
-
-@dataclass
-class TrainState:
-    """All that an update reads and writes."""
-
-    step: int
-    model: Model
-    optimizer: torch.optim.Optimizer
-    dropout_key: random.Key
 
 
 @torch.no_grad()
@@ -65,42 +55,29 @@ def train_step(
     batch: Batch,
     learning_rate: float,
     *,
-    smoothing: float,
-    router_weight: float,
-    clip_norm: float | None,
     forward: Callable[..., Any],
+    config: TrainConfig,
 ) -> Metrics:
-    """One update of `state`, in place. `forward` is the model, or the model compiled.
+    """One update of `state`, in place. `forward` is the model's call, or that compiled.
 
     The gradient norm is that before clipping; loss and accuracy are those of the batch before the
     update, with dropout on.
     """
-    state.model.train()
-    set_dropout_keys(state.model, random.fold_in(state.dropout_key, state.step))
-    with collecting("router_logits") as routed:
-        logits = forward(**batch.inputs)
-    loss = cross_entropy(logits, batch.labels, batch.label_mask, smoothing)
-    ffn = state.model.config.ffn
-    if router_weight and isinstance(ffn, MixtureOfExperts):
-        mask = batch.inputs.get("token_mask")
-        loss += router_weight * router_loss(routed, ffn.top_k, mask)
-    state.optimizer.zero_grad()
-    loss.backward()
-    grads = [p.grad for p in state.model.parameters() if p.grad is not None]
+    key, step = state.dropout_key, state.step
+    grads, metrics = gradients(state.model, batch, key, step, forward=forward, config=config)
     norm = global_norm(grads)
-    if clip_norm is not None:
-        clip_by_global_norm(grads, norm, clip_norm)
+    if config.clip_norm is not None:
+        clip_by_global_norm(grads, norm, config.clip_norm)
     apply_updates(state.optimizer, learning_rate)
     state.step += 1
-    correct = count_correct(logits.detach(), batch.labels, batch.label_mask)
-    return {"loss": loss.detach(), "correct": correct, "grad_norm": norm}
+    return metrics | {"grad_norm": norm}
 
 
 @torch.no_grad()
 def eval_step(model: Model, batch: Batch) -> Metrics:
     """Loss without smoothing, correct tokens and exact rows of one batch, dropout off."""
     model.eval()
-    logits = model(**batch.inputs)
+    logits = token_logits(model(**batch.inputs))
     return {
         "loss": cross_entropy(logits, batch.labels, batch.label_mask),
         "correct": count_correct(logits, batch.labels, batch.label_mask),
@@ -117,13 +94,14 @@ class Trainer:
     def __init__(self, model_config: ModelConfig, train_config: TrainConfig):
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.config = train_config
-        model = build_model(model_config).to(getattr(torch, train_config.dtype))
+        model = build_model(model_config).to(getattr(torch, train_config.parameter_dtype))
         init_key, dropout_key = random.split(random.key(train_config.seed))
         init_params(model, train_config.init, init_key)
         model.to(self.device)
         optimizer = make_optimizer(model, train_config)
         self.state = TrainState(0, model, optimizer, dropout_key.to(self.device))
-        self.forward = torch.compile(model) if train_config.compile else model
+        forward = in_dtype(model, train_config.dtype)
+        self.forward = torch.compile(forward) if train_config.compile else forward
 
     def train(self, batch: Batch, learning_rate: float) -> Metrics:
         """One update."""
@@ -131,23 +109,21 @@ class Trainer:
             self.state,
             self._on_device(batch),
             learning_rate,
-            smoothing=self.config.label_smoothing,
-            router_weight=self.config.router_loss,
-            clip_norm=self.config.clip_norm,
             forward=self.forward,
+            config=self.config,
         )
 
     def evaluate(self, batch: Batch) -> Metrics:
-        return eval_step(self.state.model, self._on_device(batch))
+        return eval_step(self._evaluated(), self._on_device(batch))
 
     def differences(self) -> dict[str, float]:
         """How far two twins are apart; a trainer of one has nothing to say."""
         return {}
 
     def greedy(self, inputs: dict[str, np.ndarray], num_tokens: int) -> np.ndarray:
-        self.state.model.eval()
+        model = self._evaluated().eval()
         tensors = {name: self._tensor(array) for name, array in inputs.items()}
-        return greedy(self.state.model, tensors, num_tokens).numpy(force=True)
+        return greedy(model, tensors, num_tokens).numpy(force=True)
 
     def parameters(self) -> dict[str, np.ndarray]:
         """The parameters under their names."""
@@ -162,6 +138,12 @@ class Trainer:
         for name, parameter in parameters.items():
             parameter.copy_(torch.as_tensor(named[name]))
 
+    def _evaluated(self) -> Model:
+        """What evaluation runs on: the model in the dtype of arithmetic."""
+        if self.config.dtype == self.config.parameter_dtype:
+            return self.state.model
+        return copy.deepcopy(self.state.model).to(getattr(torch, self.config.dtype))
+
     def _on_device(self, batch: Batch) -> Batch:
         inputs = {name: self._tensor(array) for name, array in batch.inputs.items()}
         return Batch(inputs, self._tensor(batch.labels), self._tensor(batch.label_mask))
@@ -169,3 +151,15 @@ class Trainer:
     def _tensor(self, array: np.ndarray) -> Tensor:
         tensor = torch.tensor(array)
         return tensor.to(self.device, torch.int64 if tensor.dtype == torch.int32 else None)
+
+    def named_state(self) -> NamedState:
+        """A copy of all that the next update reads."""
+        return to_named(self.state)
+
+    def load_state(self, named: NamedState) -> None:
+        """Go on from there."""
+        self.state = from_named(named, self.state)
+
+    def first_bad(self, batch: Batch) -> tuple[str | None, str | None]:
+        """The first value and the first gradient of an update on it that are not finite."""
+        return first_bad(self.state, self._on_device(batch), config=self.config)

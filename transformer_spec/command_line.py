@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import json
 import sys
 import typing
 from collections.abc import Sequence
@@ -10,16 +9,17 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any, NoReturn
 
-from transformer_spec import fields, parameters, presets
+from transformer_spec import fields, presets
 from transformer_spec.config import ModelConfig
 from transformer_spec.experiment import TrainConfig
 from transformer_spec.fields import ConfigError, nearest
 from transformer_spec.huggingface.errors import CheckpointError
 from transformer_spec.huggingface.opening import open_checkpoint
-from transformer_spec.presets import PRESETS
-from transformer_spec.tasks.task import Task
+from transformer_spec.running.resuming import FREE, stored_config
 
 BACKENDS = ("jax", "torch", "both")
+# The flags that stand beside --resume.
+RETURNING = ("resume", "backend", "stop_after", "list", "dry_run", *FREE)
 INSTALL = {
     "jax": "pip install jax flax optax",
     "torch": "pip install torch --index-url https://download.pytorch.org/whl/cpu",
@@ -32,9 +32,11 @@ Train a Transformer in JAX or PyTorch, or in both in lockstep.
   python train.py --preset char-gpt --data my.txt --max-seq-len 64
   python train.py --backend both --steps 200        both twins, and how far apart they are
   python train.py --norm 'RMSNorm(eps=1e-6)' --ffn GatedFeedForward
-  python train.py --init-from runs/... --steps 500  go on from a run, or from an imported checkpoint
+  python train.py --init-from runs/... --steps 500  a new run, from the weights of one or of a
+                                                    checkpoint that was imported
+  python train.py --resume runs/...                 go on with a run as if it had never stopped
 
-Defaults below are those of --preset {preset}.
+Defaults below are those of {source}.
 """
 
 
@@ -45,28 +47,71 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {message}\n")
 
 
-def fail(error: Exception) -> NoReturn:
-    """One line on stderr, exit status 2."""
+def fail(error: Exception, status: int = 2) -> NoReturn:
+    """One line on stderr, and the exit status of a mistake."""
     print(f"train.py: error: {error}", file=sys.stderr)
-    raise SystemExit(2)
+    raise SystemExit(status)
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, ModelConfig, TrainConfig]:
     """The options, and the configs after all overrides. Exits with 2 on any mistake."""
     try:
         early = _base_parser(add_help=False).parse_known_args(argv)[0]
+        if early.resume is not None:
+            return _parse_resume(argv, early.resume)
         preset = presets.get(early.preset)
         if early.init_from:
             preset = replace(preset, model=open_checkpoint(early.init_from).config)
-        parser = _full_parser(early.preset, preset)
-        options, unknown = parser.parse_known_args(argv)
-        _refuse_unknown(unknown, parser)
-        check_backend(options.backend)
-        model = replace(preset.model, **_overrides(options, ModelConfig))
-        train = _overridden(preset.train, _overrides(options, TrainConfig))
-        return options, model, train
+        return _parse(argv, f"--preset {early.preset}", preset)
     except (ConfigError, CheckpointError) as error:
         fail(error)
+
+
+def _parse(
+    argv: Sequence[str], source: str, preset: presets.Preset
+) -> tuple[argparse.Namespace, ModelConfig, TrainConfig]:
+    parser = _full_parser(source, preset)
+    options, unknown = parser.parse_known_args(argv)
+    _refuse_unknown(unknown, parser)
+    check_backend(options.backend)
+    options.stop_after = fields.parse_value("stop_after", options.stop_after, int | None)
+    check_stop(options.stop_after, 0)
+    model = replace(preset.model, **_overrides(options, ModelConfig))
+    return options, model, _overridden(preset.train, _overrides(options, TrainConfig))
+
+
+def _parse_resume(
+    argv: Sequence[str], path: str
+) -> tuple[argparse.Namespace, ModelConfig, TrainConfig]:
+    """What a run was begun with, and the few flags that may differ on its return."""
+    stored = stored_config(path)
+    for name in ("backend", "preset"):
+        fields.check_type(name, stored[name], str)
+    model = ModelConfig.from_dict(stored["model"])
+    preset = presets.Preset("", model, TrainConfig.from_dict(stored["train"]))
+    given = _given(argv, _full_parser(path, preset))
+    for name in given:
+        if name not in RETURNING:
+            flags = ", ".join(_flag(free) for free in RETURNING if free != "resume")
+            raise ConfigError(f"{_flag(name)}: cannot change on --resume; what can is {flags}")
+    if "backend" not in given:
+        argv = [*argv, "--backend", stored["backend"]]
+    options, model, train = _parse(argv, path, preset)
+    options.preset, options.init_from = stored["preset"], stored["init_from"]
+    return options, model, train
+
+
+def _given(argv: Sequence[str], parser: Parser) -> list[str]:
+    """The names of the flags that stand on the command line."""
+    for action in parser._actions:
+        action.default = argparse.SUPPRESS
+    return list(vars(parser.parse_known_args(argv)[0]))
+
+
+def check_stop(stop_after: int | None, done: int) -> None:
+    """Refuse an end before the first update that is to come."""
+    usable = stop_after is None or stop_after > done
+    fields.require(usable, "stop_after", stop_after, f"above {done}, the updates that are done")
 
 
 def check_backend(backend: str) -> None:
@@ -76,50 +121,6 @@ def check_backend(backend: str) -> None:
     for framework in ("jax", "torch") if backend == "both" else (backend,):
         if find_spec(framework) is None:
             raise ConfigError(f"backend: {framework} is not installed; run: {INSTALL[framework]}")
-
-
-def list_presets() -> str:
-    """One line per preset: sizes and parameters."""
-    rows = [f"{'preset':<18}{'parameters':>14}  {'layers':<7}{'d_model':>7}{'d_ff':>6}{'heads':>6}"]
-    for name, preset in PRESETS.items():
-        m = preset.model
-        layers = "+".join(str(n) for n in (m.num_layers, m.num_decoder_layers) if n)
-        rows.append(
-            f"{name:<18}{parameters.count(m):>14,}  {layers:<7}{m.d_model:>7}{m.d_ff:>6}"
-            f"{m.num_heads:>6}  {preset.summary}"
-        )
-    return "\n".join(rows)
-
-
-def describe(options: argparse.Namespace, train: TrainConfig, task: Task) -> str:
-    """What --dry-run prints: the resolved config, parameters, memory and tokens per step."""
-    config = resolved(options, task, train)
-    count = parameters.count(task.model)
-    size = {"float32": 4, "float64": 8}[train.dtype]
-    batch = task.train_batch(1)
-    total = train.total_steps(task.steps_per_epoch)
-    return "\n".join(
-        [
-            json.dumps(config, indent=2),
-            f"parameters      {count:,}",
-            f"memory          {4 * count * size / 2**20:,.1f} MiB for parameters, gradients and "
-            "two Adam moments; activations come on top",
-            f"tokens per step {batch.num_tokens():,}, {int(batch.label_mask.sum()):,} scored",
-            f"updates         {total:,} ({task.steps_per_epoch:,} to an epoch)",
-        ]
-    )
-
-
-def resolved(options: argparse.Namespace, task: Task, train: TrainConfig) -> dict[str, Any]:
-    """All that is needed to repeat a run and to read what its model writes, as JSON values."""
-    return {
-        "backend": options.backend,
-        "preset": options.preset,
-        "init_from": options.init_from,
-        "model": task.model.to_dict(),
-        "train": train.to_dict(),
-        "tokenizer": task.tokenizer and task.tokenizer.to_dict(),
-    }
 
 
 def _base_parser(**kwargs: Any) -> Parser:
@@ -136,13 +137,18 @@ def _base_parser(**kwargs: Any) -> Parser:
     checkpoint += "python -m transformer_spec.huggingface --help"
     run.add_argument("--init-from", metavar="DIR", help=checkpoint)
     run.add_argument("--run-dir", metavar="DIR", help="default: a new one under runs/")
+    last = "directory of a run to go on with, from its newest whole checkpoint, as if it had never "
+    last += "stopped; its own config counts, and no flag may change what an update computes"
+    run.add_argument("--resume", metavar="DIR", help=last)
+    slices = "save and end after update N, with exit status 0: for slices of time; default: none"
+    run.add_argument("--stop-after", metavar="N", default="none", help=slices)
     run.add_argument("--list", action="store_true", help="show the presets and stop")
     run.add_argument("--dry-run", action="store_true", help="show the resolved run and stop")
     return parser
 
 
-def _full_parser(name: str, preset: presets.Preset) -> Parser:
-    parser = _base_parser(description=DESCRIPTION.format(preset=name))
+def _full_parser(source: str, preset: presets.Preset) -> Parser:
+    parser = _base_parser(description=DESCRIPTION.format(source=source))
     for title, config in (("training", preset.train), ("model", preset.model)):
         group = parser.add_argument_group(title)
         annotations = typing.get_type_hints(type(config))
@@ -153,7 +159,7 @@ def _full_parser(name: str, preset: presets.Preset) -> Parser:
 
 def _add_flag(group: Any, f: dataclasses.Field, annotation: Any, default: Any) -> None:
     options = [*fields.variants(annotation), *fields.choices(annotation)]
-    flag = f"--{f.name.replace('_', '-')}"
+    flag = _flag(f.name)
     shown = str(default).lower() if isinstance(default, bool | None) else default
     is_switch = bool in fields.members(annotation)
     switch = {"nargs": "?", "const": "true"} if is_switch else {}
@@ -164,6 +170,10 @@ def _add_flag(group: Any, f: dataclasses.Field, annotation: Any, default: Any) -
         metavar="true|false" if is_switch else "|".join(options) or f.name.upper(),
         help=f"{f.metadata['help']}; default: {shown}".replace("%", "%%"),
     )
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _refuse_unknown(unknown: list[str], parser: Parser) -> None:

@@ -16,6 +16,7 @@ class TrainConfig:
 
     task: Literal["sort", "language_model"] | None = field("the data to train on")
     batch_size: int = field("sequences per update")
+    accumulation: int = field("small batches that an update's batch is computed in", 1)
     epochs: int | None = field("passes over the training data (or give steps)", None)
     steps: int | None = field("updates (or give epochs)", None)
     learning_rate: float = field("peak rate; a factor on the curve under InverseSqrt")
@@ -30,17 +31,25 @@ class TrainConfig:
     router_loss: float = field("weight of a mixture's balance loss", 0.0)
     init: Scheme = field("distribution of fresh parameters", "xavier_uniform")
     seed: int = field("seed of data, initialization and dropout", 0)
-    dtype: Literal["float32", "float64"] = field("of parameters and arithmetic", "float32")
+    dtype: Literal["float32", "float64", "bfloat16"] = field(
+        "of arithmetic; of parameters and updates too, which bfloat16 leaves in float32", "float32"
+    )
     compile: bool = field("torch.compile the step (torch alone; jax always compiles)", False)
     log_every: int = field("updates between two lines of metrics", 50)
     eval_every: int | None = field("updates between two evaluations; none: once an epoch", None)
+    save_every: int | None = field("updates between two checkpoints; none: once an epoch", None)
+    keep: int = field("newest checkpoints that are kept, beside the best by eval_loss", 3)
     data: str | None = field("text file to train on; none: CPython's own documentation", None)
 
     def __post_init__(self):
         check_types(self)
-        for name in ("batch_size", "log_every", "eval_every", "steps", "epochs"):
+        counts = ("batch_size", "accumulation", "steps", "epochs", "keep")
+        for name in (*counts, "log_every", "eval_every", "save_every"):
             value = getattr(self, name)
             require(value is None or value >= 1, name, value, "at least 1")
+        whole = self.batch_size % self.accumulation == 0
+        expected = f"divisible by accumulation {self.accumulation}"
+        require(whole, "batch_size", self.batch_size, expected)
         if (self.steps is None) == (self.epochs is None):
             raise ConfigError(f"steps: {self.steps}, epochs: {self.epochs}; give exactly one")
         fields.require_positive("learning_rate", self.learning_rate)
@@ -54,6 +63,11 @@ class TrainConfig:
         if self.clip_norm is not None:
             fields.require_positive("clip_norm", self.clip_norm)
         require(0 <= self.seed < 2**32, "seed", self.seed, "in [0, 2**32)")
+
+    @property
+    def parameter_dtype(self) -> Literal["float32", "float64"]:
+        """Of parameters, moments and updates: bfloat16 would round most updates away."""
+        return "float32" if self.dtype == "bfloat16" else self.dtype
 
     def total_steps(self, steps_per_epoch: int) -> int:
         """The number of updates of the whole run."""

@@ -10,8 +10,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 
+def one_line(message: str) -> str:
+    """Values come from files: what in them would break a line or steer a terminal is escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
+
+
 class ConfigError(ValueError):
     """A value that cannot be used. One line: the field, the value, what it may be."""
+
+    def __init__(self, message: str):
+        super().__init__(one_line(message))
 
 
 def field(help: str, default: Any = dataclasses.MISSING) -> Any:
@@ -106,7 +114,7 @@ def variant_from_dict(field_name: str, data: Mapping[str, Any], annotation: Any)
     options = variants(annotation)
     arguments = dict(data)
     name = arguments.pop("type", None)
-    if name not in options:
+    if not isinstance(name, str) or name not in options:
         raise ConfigError(f"{field_name}: no variant {name!r}; {nearest(str(name), options)}")
     variant = options[name]
     annotations = typing.get_type_hints(variant)

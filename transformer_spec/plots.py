@@ -1,12 +1,19 @@
 """The loss curve of a run as a picture, where matplotlib is installed (the `plots` extra)."""
 
+import io
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from transformer_spec.checkpoint.durable import replace, saving
+
 
 def plot_losses(records: list[dict[str, Any]], path: Path) -> bool:
-    """Draw training and held-out loss over updates; False where there is no matplotlib."""
+    """Draw training and held-out loss over updates; False where there is no matplotlib.
+
+    Raises:
+        SaveError: the picture cannot be written.
+    """
     if find_spec("matplotlib") is None:
         return False
     from matplotlib.figure import Figure
@@ -19,5 +26,8 @@ def plot_losses(records: list[dict[str, Any]], path: Path) -> bool:
     axes.set(xlabel="update", ylabel="loss (nats per token)", yscale="log")
     axes.grid(alpha=0.3)
     axes.legend()
-    figure.savefig(path, dpi=150)
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=150)
+    with saving(path):
+        replace(path, picture.getvalue())
     return True

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from parity.plants.plant import Plant, github, swapped
-from torch_reference import feed_forward, training
+from torch_reference import feed_forward, gradients
 from torch_reference.feed_forward import ACTIVATIONS, GatedFeedForward
 from torch_reference.losses import balance_loss, router_loss
 
@@ -88,7 +88,7 @@ PLANTS = (
         case="decoder",
         at="loss.router",
         cause="^softmax of their softmax, where the reference has softmax of the logits$",
-        install=partial(swapped, training, "router_loss", _of_probabilities),
+        install=partial(swapped, gradients, "router_loss", _of_probabilities),
     ),
     Plant(
         id="FFN-07",
@@ -103,7 +103,7 @@ PLANTS = (
         case="decoder",
         at="loss.router",
         cause="^all layers end to end, where the reference has each layer by itself$",
-        install=partial(swapped, training, "router_loss", _end_to_end),
+        install=partial(swapped, gradients, "router_loss", _end_to_end),
     ),
     Plant(
         id="FFN-08",
@@ -118,6 +118,6 @@ PLANTS = (
         case="decoder",
         at="loss.router",
         cause="^shares of tokens and padding, where the reference has shares of tokens$",
-        install=partial(swapped, training, "router_loss", _with_padding),
+        install=partial(swapped, gradients, "router_loss", _with_padding),
     ),
 )

@@ -6,17 +6,17 @@ import torch
 from torch import Tensor
 
 from parity.plants.plant import Plant, github, swapped
-from torch_reference import losses, training
+from torch_reference import gradients, losses
 from torch_reference.losses import cross_entropy, token_losses
 from torch_reference.norms import widen
 
 
 def _not_shifted(
-    logits: Tensor, labels: Tensor, label_mask: Tensor, label_smoothing: float = 0.0
+    logits: Tensor, labels: Tensor, label_mask: Tensor, label_smoothing: float, total=None
 ) -> Tensor:
     # What is asked of token t is token t itself, which is the label of t - 1.
     labels, label_mask = (torch.cat([x[:, :1], x[:, :-1]], dim=1) for x in (labels, label_mask))
-    return cross_entropy(logits, labels, label_mask, label_smoothing)
+    return cross_entropy(logits, labels, label_mask, label_smoothing, total)
 
 
 def _target(log_probs: Tensor, labels: Tensor) -> Tensor:
@@ -38,15 +38,15 @@ def _one_class_left_out(logits: Tensor, labels: Tensor, label_smoothing: float =
 
 
 def _padding_counted(
-    logits: Tensor, labels: Tensor, label_mask: Tensor, label_smoothing: float = 0.0
+    logits: Tensor, labels: Tensor, label_mask: Tensor, label_smoothing: float, total=None
 ) -> Tensor:
     safe = torch.where(label_mask, labels, 0)
     each = torch.where(label_mask, 0.0, token_losses(logits, safe, label_smoothing))
-    return each.sum() / label_mask.sum().clamp(min=1)
+    return each.sum() / (losses.count_tokens(label_mask) if total is None else total)
 
 
 def _mean_of_row_means(
-    logits: Tensor, labels: Tensor, label_mask: Tensor, label_smoothing: float = 0.0
+    logits: Tensor, labels: Tensor, label_mask: Tensor, label_smoothing: float, total=None
 ) -> Tensor:
     rows = zip(logits[:, None], labels[:, None], label_mask[:, None], strict=True)
     return torch.stack([cross_entropy(*row, label_smoothing) for row in rows]).mean()
@@ -59,7 +59,7 @@ def _in_the_models_dtype(logits: Tensor, labels: Tensor, label_smoothing: float 
 
 
 def _ignored_is_last_class(
-    logits: Tensor, labels: Tensor, label_mask: Tensor, label_smoothing: float = 0.0
+    logits: Tensor, labels: Tensor, label_mask: Tensor, label_smoothing: float, total=None
 ) -> Tensor:
     ignored = ~label_mask | (labels < 0)
     looked_up = torch.where(ignored, logits.shape[-1] - 1, labels)
@@ -84,7 +84,7 @@ PLANTS = (
         case="decoder",
         at="loss",
         cause=r"labels are shifted by \+1",
-        install=partial(swapped, training, "cross_entropy", _not_shifted),
+        install=partial(swapped, gradients, "cross_entropy", _not_shifted),
     ),
     Plant(
         id="LOS-05",
@@ -120,7 +120,7 @@ PLANTS = (
         case="decoder",
         at="loss",
         cause="label mask is inverted",
-        install=partial(swapped, training, "cross_entropy", _padding_counted),
+        install=partial(swapped, gradients, "cross_entropy", _padding_counted),
     ),
     Plant(
         id="LOS-08",
@@ -136,7 +136,7 @@ PLANTS = (
         case="decoder",
         at="loss",
         cause="mean of the rows' means",
-        install=partial(swapped, training, "cross_entropy", _mean_of_row_means),
+        install=partial(swapped, gradients, "cross_entropy", _mean_of_row_means),
     ),
     Plant(
         id="LOS-10",
@@ -164,7 +164,7 @@ PLANTS = (
         case="decoder",
         at="loss",
         cause="label mask is ignored: .* class -1",
-        install=partial(swapped, training, "cross_entropy", _ignored_is_last_class),
+        install=partial(swapped, gradients, "cross_entropy", _ignored_is_last_class),
     ),
     Plant(
         id="ENC-04",

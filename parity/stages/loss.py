@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-import flax_transformer.training as flax_training
-import torch_reference.training as torch_training
+import flax_transformer.gradients as flax_gradients
+import torch_reference.gradients as torch_gradients
 from parity.causes.evidence import Cause, explains, off
 from parity.errors import gap
 from parity.stages.finding import Finding
@@ -27,7 +27,7 @@ def compare(dtype: str = "float64", tolerance: float = 1e-12) -> list[Finding]:
     mask = np.arange(LENGTH) < np.array([[LENGTH], [LENGTH - 2], [3]])
     labels = np.where(mask, labels, -1)
     ours = _flax(logits, labels, mask, dtype)
-    theirs = _torch(torch_training.cross_entropy, logits, labels, mask, dtype)
+    theirs = _torch(torch_gradients.cross_entropy, logits, labels, mask, dtype)
     error = max(gap(theirs[0], ours[0]), gap(theirs[1], ours[1]))
     if error <= tolerance:
         return []
@@ -45,7 +45,7 @@ def compare(dtype: str = "float64", tolerance: float = 1e-12) -> list[Finding]:
 def _flax(logits, labels, mask, dtype: str) -> tuple[np.ndarray, np.ndarray]:
     def loss(x):
         arrays = jnp.asarray(labels), jnp.asarray(mask)
-        return flax_training.cross_entropy(x, *arrays, SMOOTHING)
+        return flax_gradients.cross_entropy(x, *arrays, SMOOTHING)
 
     value, grad = jax.value_and_grad(loss)(jnp.asarray(logits, dtype))
     return to_numpy(value), to_numpy(grad)

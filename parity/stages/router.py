@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-import flax_transformer.training as flax_training
-import torch_reference.training as torch_training
+import flax_transformer.gradients as flax_gradients
+import torch_reference.gradients as torch_gradients
 from parity.causes.constants import named
 from parity.causes.evidence import Cause, explains, off
 from parity.errors import gap
@@ -29,7 +29,7 @@ def compare(tolerance: float = 1e-12) -> list[Finding]:
     """Where the twins' router losses differ, and why. Rows hold different numbers of tokens."""
     ours = _flax()
     logits = torch.tensor(_logits()).requires_grad_()
-    loss = torch_training.router_loss(list(logits), TOP_K, torch.tensor(_mask()))
+    loss = torch_gradients.router_loss(list(logits), TOP_K, torch.tensor(_mask()))
     theirs = _with_gradient(loss, logits)
     error = max(gap(theirs[0], ours[0]), gap(theirs[1], ours[1]))
     if error <= tolerance:
@@ -53,7 +53,7 @@ def _mask() -> np.ndarray:
 @cache
 def _flax() -> Losses:
     def loss(x: jax.Array) -> jax.Array:
-        return flax_training.router_loss(list(x), TOP_K, jnp.asarray(_mask()))
+        return flax_gradients.router_loss(list(x), TOP_K, jnp.asarray(_mask()))
 
     both = jax.jit(jax.value_and_grad(loss), compiler_options=quick_options())
     value, grad = both(jnp.asarray(_logits()))

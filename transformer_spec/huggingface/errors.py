@@ -6,16 +6,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from transformer_spec.fields import one_line
+
 
 class CheckpointError(ValueError):
-    """A checkpoint that cannot be used. One line: the file or tensor, and what would be right.
-
-    Names come from files: what in them would break the line or steer a terminal is escaped.
-    """
+    """A checkpoint that cannot be used. One line: the file or tensor, and what would be right."""
 
     def __init__(self, message: str):
-        escaped = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
-        super().__init__("".join(escaped))
+        super().__init__(one_line(message))
 
 
 def first_line(error: BaseException) -> str:

@@ -80,7 +80,7 @@ def _theirs(path: Path, stored: Stored) -> Checkpoint:
     with _located(path):
         family = families.find(raw, found)
         config = family.read_config(raw, found)
-        _check_counts(config)
+        check_counts(config)
         layout = family.layout(config)
         tensors = {name: found[place] for name, place in layout.canonical(found).items()}
         _check_dtypes(tensors)
@@ -92,7 +92,7 @@ def _ours(path: Path, stored: Stored) -> Checkpoint:
     raw, files, tensors = stored
     with _located(path):
         config = ModelConfig.from_dict(raw["model"])
-        _check_counts(config)
+        check_counts(config)
         naming.check_named(tensors, parameter_shapes(config))
         _check_dtypes(tensors)
         family = check_type("family", raw.get("family"), str | None)
@@ -114,8 +114,8 @@ def _located(path: Path) -> Iterator[None]:
         raise CheckpointError(f"{path}: {error}") from None
 
 
-def _check_counts(config: ModelConfig) -> None:
-    """Before names are made for all of them, which could take any memory."""
+def check_counts(config: ModelConfig) -> None:
+    """Refuse so many layers or experts that to make names for all of them could take any memory."""
     layers = config.num_layers + (config.num_decoder_layers or 0)
     experts = config.ffn.num_experts if isinstance(config.ffn, MixtureOfExperts) else 1
     if layers > MAX_LAYERS or layers * experts > MAX_EXPERTS:

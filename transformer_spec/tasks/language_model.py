@@ -10,7 +10,7 @@ import numpy as np
 from transformer_spec.config import ModelConfig
 from transformer_spec.experiment import TrainConfig
 from transformer_spec.fields import ConfigError, require
-from transformer_spec.tasks.task import Batch, Generator
+from transformer_spec.tasks.task import Batch, Generator, fingerprint
 from transformer_spec.tokenizers import CharacterTokenizer
 
 EVAL_BATCHES, EVAL_BATCH = 20, 64
@@ -39,6 +39,10 @@ class LanguageModelTask:
                 f"each must have more than max_seq_len {self.length}"
             )
         self.steps_per_epoch = max(1, len(self.training) // (self.length * self.batch_size))
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint(self.training, self.held_out, self.tokenizer.characters)
 
     def train_batch(self, update: int) -> Batch:
         rng = np.random.default_rng([self.seed, update])
@@ -71,12 +75,16 @@ def read_text(path: str | None) -> str:
     if path is None:
         topics = pydoc_data.topics.topics
         return "\n\n".join(topics[name] for name in sorted(topics))
+    if Path(path).exists() and not Path(path).is_file():
+        raise ConfigError(f"data: {path} is no regular file; give a text file")
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"data: cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"data: {path} is not UTF-8 text (byte {error.start})") from None
+    except ValueError as error:  # what no path can hold
+        raise ConfigError(f"data: cannot read {path}: {error}") from None
     if not text:
         raise ConfigError(f"data: {path} is empty; give a text file")
     return text

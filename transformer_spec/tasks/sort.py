@@ -10,7 +10,7 @@ import numpy as np
 from transformer_spec.config import ModelConfig
 from transformer_spec.experiment import TrainConfig
 from transformer_spec.fields import require
-from transformer_spec.tasks.task import Batch, Generator
+from transformer_spec.tasks.task import Batch, Generator, fingerprint
 
 NUMBERS, LENGTH, START, END = 10, 8, 11, 12
 TRAINING, HELD_OUT = 10_000, 1_000
@@ -45,6 +45,10 @@ class SortTask:
         self.steps_per_epoch = -(-TRAINING // train.batch_size)
         self.training, self.held_out = _sequences(train.seed)
         self._epoch, self._order = -1, np.arange(TRAINING)
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint(self.training, self.held_out)
 
     def train_batch(self, update: int) -> Batch:
         epoch, step = divmod(update - 1, self.steps_per_epoch)

@@ -1,5 +1,6 @@
 """What a task gives to a trainer."""
 
+import hashlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
@@ -24,6 +25,27 @@ class Batch(NamedTuple):
         rows = self.label_mask.any(axis=1)
         return sum(int(rows.sum()) * ids.shape[1] for ids in self.inputs.values())
 
+    def parts(self, count: int) -> list["Batch"]:
+        """So many small batches of equally many rows, in their order; arrays of any framework.
+
+        Raises:
+            ValueError: `count` does not divide the rows.
+        """
+        rows = self.labels.shape[0]
+        if rows % count:
+            raise ValueError(
+                f"batch: {rows} rows are not usable; they must be divisible by {count}"
+            )
+        size = rows // count
+        return [
+            Batch(
+                {name: array[start : start + size] for name, array in self.inputs.items()},
+                self.labels[start : start + size],
+                self.label_mask[start : start + size],
+            )
+            for start in range(0, rows, size)
+        ]
+
 
 class Generator(Protocol):
     """Whoever can continue a prefix: a Trainer of either backend."""
@@ -43,6 +65,11 @@ class Task(Protocol):
         """What its ids mean, where they are text."""
         ...
 
+    @property
+    def fingerprint(self) -> str:
+        """What `fingerprint` says of all its data."""
+        ...
+
     def train_batch(self, update: int) -> Batch:
         """The batch of update 1, 2, ..."""
         ...
@@ -60,3 +87,14 @@ class Task(Protocol):
     ) -> tuple[dict[str, float], list[str]]:
         """Final figures, and lines that a person can judge; `epochs`: mean loss and accuracy."""
         ...
+
+
+def fingerprint(*parts: np.ndarray | str) -> str:
+    """The SHA-256 of arrays, with their dtypes and shapes, and texts: other data has another."""
+    digest = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, np.ndarray):
+            digest.update(f"{part.dtype.str}{part.shape}".encode())
+        data = part.encode() if isinstance(part, str) else np.ascontiguousarray(part).tobytes()
+        digest.update(data)
+    return digest.hexdigest()

@@ -1,0 +1,103 @@
+"""The loss of an update's batch and its gradient, in one piece or summed over small batches."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from flax_transformer.losses import count_correct, count_tokens, cross_entropy, router_loss
+from flax_transformer.models import EncoderOutputs, Model, apply
+from transformer_spec.config import MixtureOfExperts
+from transformer_spec.experiment import TrainConfig
+from transformer_spec.taps import collecting
+from transformer_spec.tasks.task import Batch
+
+Metrics = dict[str, Any]
+
+
+def in_dtype(params: dict, dtype: str) -> dict:
+    """The parameters in the dtype of arithmetic; a gradient through this is in their own."""
+    return jax.tree.map(lambda p: p.astype(dtype), params)
+
+
+def token_logits(outputs: Array | EncoderOutputs) -> Float[Array, "B T V"]:
+    """The logits that a loss is taken of: of an encoder, those of its masked-token head."""
+    if not isinstance(outputs, EncoderOutputs):
+        return outputs
+    if outputs.logits is None:
+        raise ValueError("model: an encoder without masked_lm has no logits to train on")
+    return outputs.logits
+
+
+def part_loss(
+    params: dict,
+    part: Batch,
+    total: Int[Array, ""],
+    key: Key[Array, ""],
+    *,
+    model: Model,
+    config: TrainConfig,
+) -> tuple[Float[Array, ""], Int[Array, ""]]:
+    """What a small batch adds to the loss of its batch, and its correct tokens, dropout on."""
+    narrow, rngs = in_dtype(params, config.dtype), {"dropout": key}
+    with collecting("router_logits") as routed:
+        outputs = apply(model, narrow, **part.inputs, deterministic=False, rngs=rngs)
+    logits = token_logits(outputs)
+    loss = cross_entropy(logits, part.labels, part.label_mask, config.label_smoothing, total)
+    ffn = model.config.ffn
+    if config.router_loss and isinstance(ffn, MixtureOfExperts):
+        mask, share = part.inputs.get("token_mask"), config.router_loss / config.accumulation
+        loss += share * router_loss(routed, ffn.top_k, mask)
+    return loss, count_correct(logits, part.labels, part.label_mask)
+
+
+def gradients(
+    params: dict,
+    batch: Batch,
+    key: Key[Array, ""],
+    update: Int[Array, ""],
+    *,
+    model: Model,
+    config: TrainConfig,
+) -> tuple[dict, Metrics]:
+    """The gradient of a batch's loss, and the loss and the correct tokens themselves.
+
+    L = (sum over all tokens that count in the batch of their losses) / (their number)
+
+    in whatever number A = `config.accumulation` of small batches it is computed: each is divided by
+    the number of tokens of the whole batch, and their gradients are summed. What is clipped,
+    counted and scheduled is the update. Small batch i = 0 .. A - 1 of the update drops values under
+    the key fold_in(key, A * update + i).
+
+    A router's balance loss is no sum over tokens but a product of two means: it is taken of each
+    small batch by itself, with weight 1 / A, and so depends on A as it depends on the batch.
+
+    Args:
+        update: how many updates came before.
+    Raises:
+        ValueError: A does not divide the rows of the batch.
+    Differences: `optax.MultiSteps` takes the mean of the small batches' gradients, and so does the
+        usual `(loss / A).backward()` of torch: a mean of means, another gradient wherever small
+        batches hold different numbers of tokens.
+    """
+    total = count_tokens(batch.label_mask)
+    first = config.accumulation * update
+
+    def of_part(number: Any, part: Batch) -> tuple[dict, Metrics]:
+        own = jax.random.fold_in(key, first + number)
+        valued = jax.value_and_grad(part_loss, has_aux=True)
+        (loss, correct), grads = valued(params, part, total, own, model=model, config=config)
+        return grads, {"loss": loss, "correct": correct}
+
+    if config.accumulation == 1:
+        return of_part(0, batch)
+    parts = jax.tree.map(lambda *rows: jnp.stack(rows), *batch.parts(config.accumulation))
+    numbered = jnp.arange(config.accumulation), parts
+    one = jax.tree.map(lambda x: x[0], numbered)
+    nothing = jax.tree.map(jnp.zeros_like, jax.eval_shape(of_part, *one))
+
+    def add(sums: Any, of: Any) -> tuple[Any, None]:
+        return jax.tree.map(jnp.add, sums, of_part(*of)), None
+
+    return jax.lax.scan(add, nothing, numbered)[0]

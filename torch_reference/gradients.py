@@ -1,0 +1,118 @@
+"""The loss of an update's batch and its gradient, in one piece or summed over small batches."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.func import functional_call
+
+from torch_reference import random
+from torch_reference.dropout import set_dropout_keys
+from torch_reference.losses import count_correct, count_tokens, cross_entropy, router_loss
+from torch_reference.models import EncoderOutputs, Model
+from transformer_spec.config import MixtureOfExperts
+from transformer_spec.experiment import TrainConfig
+from transformer_spec.taps import collecting
+from transformer_spec.tasks.task import Batch
+
+Metrics = dict[str, Any]
+
+
+def in_dtype(model: Model, dtype: str) -> Callable[..., Any]:
+    """The model's call with parameters in the dtype of arithmetic; gradients are in their own."""
+    narrow = getattr(torch, dtype)
+    if all(p.dtype == narrow for p in model.parameters()):
+        return model
+
+    def call(**inputs: Tensor) -> Any:
+        rounded = {name: p.to(narrow) for name, p in model.named_parameters()}
+        return functional_call(model, rounded, (), inputs)
+
+    return call
+
+
+def token_logits(outputs: Tensor | EncoderOutputs) -> Float[Tensor, "B T V"]:
+    """The logits that a loss is taken of: of an encoder, those of its masked-token head."""
+    if not isinstance(outputs, EncoderOutputs):
+        return outputs
+    if outputs.logits is None:
+        raise ValueError("model: an encoder without masked_lm has no logits to train on")
+    return outputs.logits
+
+
+def part_loss(
+    model: Model,
+    part: Batch,
+    total: Int[Tensor, ""],
+    key: random.Key,
+    *,
+    forward: Callable[..., Any],
+    config: TrainConfig,
+) -> tuple[Float[Tensor, ""], Int[Tensor, ""]]:
+    """What a small batch adds to the loss of its batch, and its correct tokens, dropout on."""
+    set_dropout_keys(model, key)
+    with collecting("router_logits") as routed:
+        outputs = forward(**part.inputs)
+    logits = token_logits(outputs)
+    loss = cross_entropy(logits, part.labels, part.label_mask, config.label_smoothing, total)
+    ffn = model.config.ffn
+    if config.router_loss and isinstance(ffn, MixtureOfExperts):
+        mask, share = part.inputs.get("token_mask"), config.router_loss / config.accumulation
+        loss += share * router_loss(routed, ffn.top_k, mask)
+    return loss, count_correct(logits.detach(), part.labels, part.label_mask)
+
+
+def gradients(
+    model: Model,
+    batch: Batch,
+    key: random.Key,
+    update: int,
+    *,
+    forward: Callable[..., Any],
+    config: TrainConfig,
+) -> tuple[list[Tensor], Metrics]:
+    """The gradient of a batch's loss, and the loss and the correct tokens themselves.
+
+    L = (sum over all tokens that count in the batch of their losses) / (their number)
+
+    in whatever number A = `config.accumulation` of small batches it is computed: each is divided by
+    the number of tokens of the whole batch, and their gradients are summed. What is clipped,
+    counted and scheduled is the update. Small batch i = 0 .. A - 1 of the update drops values under
+    the key fold_in(key, A * update + i).
+
+    A router's balance loss is no sum over tokens but a product of two means: it is taken of each
+    small batch by itself, with weight 1 / A, and so depends on A as it depends on the batch.
+
+    Args:
+        update: how many updates came before.
+        forward: the model's call, compiled or in another dtype (`in_dtype`).
+    Raises:
+        ValueError: A does not divide the rows of the batch.
+    Differences: `optax.MultiSteps` takes the mean of the small batches' gradients, and so does the
+        usual `(loss / A).backward()` of torch: a mean of means, another gradient wherever small
+        batches hold different numbers of tokens.
+    """
+    model.train()
+    model.zero_grad(set_to_none=True)
+    total = count_tokens(batch.label_mask)
+    first, found = config.accumulation * update, []
+    for number, part in enumerate(batch.parts(config.accumulation)):
+        own = random.fold_in(key, first + number)
+        loss, correct = part_loss(model, part, total, own, forward=forward, config=config)
+        loss.backward()
+        found.append((loss.detach(), correct))
+    losses, correct = zip(*found, strict=True)
+    return _grads(model), {"loss": sum(losses), "correct": sum(correct)}
+
+
+def _grads(model: Model) -> list[Tensor]:
+    """Every parameter's gradient: zero, as jax has it, where the loss does not depend on it.
+
+    None would leave such a parameter out of the update, and so undecayed.
+    """
+    for parameter in model.parameters():
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+    return [p.grad for p in model.parameters() if p.grad is not None]
