@@ -201,8 +201,4 @@ class Run:
 
 
 if __name__ == "__main__":
-    try:
-        raise SystemExit(main())
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        raise SystemExit(130) from None
+    raise SystemExit(command_line.exit_status(main))

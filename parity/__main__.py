@@ -3,6 +3,8 @@
 import argparse
 import json
 import sys
+from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 from transformer_spec.command_line import Parser, check_backend
@@ -17,6 +19,10 @@ Where a Flax model departs from its PyTorch twin, by how much, and why.
   python -m parity check char-gpt --grads --steps 20
   python -m parity oracles                       every family against transformers' own classes
   python -m parity bugs                          every planted bug: caught, located, named
+  python -m parity runs sort --updates 1000      a whole run of both twins, in every dtype
+  python -m parity golden                        both twins against known losses
+  python -m parity defaults                      where optax's and torch's defaults differ
+  python -m parity curves runs/a runs/b          losses of runs, and how far apart they are
   python -m parity report --html report.html     one page of all of it
 
 Exit status: 0 equal, 1 different, 2 could not compare.
@@ -61,11 +67,16 @@ def _parser() -> Parser:
     )
     where = "where jax runs; default: what is there"
     parser.add_argument("--platform", choices=["cpu", "gpu", "tpu"], help=where)
-    commands = parser.add_subparsers(required=True, metavar="compare|check|oracles|bugs|report")
+    names = "compare|check|oracles|bugs|runs|golden|defaults|curves|report"
+    commands = parser.add_subparsers(required=True, metavar=names)
     _add_compare(commands)
     _add_check(commands)
     _add_oracles(commands)
     _add_bugs(commands)
+    _add_runs(commands)
+    _add_golden(commands)
+    _add_defaults(commands)
+    _add_curves(commands)
     _add_report(commands)
     return parser
 
@@ -129,8 +140,46 @@ def _add_bugs(commands: Any) -> None:
     command.add_argument("--false-alarms", type=int, default=0, metavar="N", help=count)
 
 
+def _add_runs(commands: Any) -> None:
+    command = _command(
+        commands, "runs", _run_of("run_table"), "hold whole runs of both twins, small, in a table"
+    )
+    command.add_argument("names", nargs="*", metavar="PRESET", help="these alone; default: all")
+    command.add_argument("--updates", type=int, default=1000, metavar="N", help="default: 1000")
+    count = "small batches of an update; default: 1 and 4"
+    command.add_argument(
+        "--accumulation", type=int, nargs="+", default=[1, 4], metavar="A", help=count
+    )
+
+
+def _add_golden(commands: Any) -> None:
+    command = _command(
+        commands, "golden", _run_of("golden"), "hold both twins against known losses"
+    )
+    command.add_argument("names", nargs="*", metavar="RUN", help="these alone: sort, char-gpt")
+    command.add_argument("--updates", type=int, metavar="N", help="default: all 200")
+    command.add_argument("--write", action="store_true", help="write the files anew and stop")
+
+
+def _add_defaults(commands: Any) -> None:
+    command = _command(
+        commands, "defaults", _run_of("defaults"), "where the frameworks' defaults differ"
+    )
+    command.add_argument("--markdown", action="store_true", help="print the list as a page")
+
+
+def _add_curves(commands: Any) -> None:
+    run = _run_of("curves")
+    command = _command(commands, "curves", run, "losses of runs of train.py, update by update")
+    command.add_argument("runs", nargs="+", metavar="RUN", help="directories; the first is held to")
+    picture = "all losses, and below them the differences; none: no picture; default: curves.png"
+    command.add_argument("--out", default="curves.png", metavar="FILE.png", help=picture)
+
+
 def _add_report(commands: Any) -> None:
-    command = _command(commands, "report", _report, "write one page of measured agreement")
+    command = _command(
+        commands, "report", _run_of("measure"), "write one page of measured agreement"
+    )
     command.add_argument("--html", metavar="FILE", help="a self-contained page")
     command.add_argument("--markdown", metavar="FILE", help="the same figures for a pull request")
     count = "correct random pairs for false alarms; default: 20"
@@ -161,36 +210,11 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from parity.check import TRAINING_TOLERANCE, check, check_steps
-    from parity.settings import NotComparableError
+    from parity import check
 
-    if options.steps < 0:
-        raise NotComparableError(f"--steps: {options.steps} is not usable; 0 or above")
+    check.refuse_steps(options.steps, options.dtype)
     _show_settings(options)
-    result = check(options.preset, options.dtype, options.grads, options.seed)
-    found = result.to_dict()
-    equal = result.equal
-    if not options.json:
-        print(result, flush=True)
-    if options.steps:
-        if options.dtype not in ("float64", "float32"):
-            raise NotComparableError(
-                f"--steps: updates run in float64 or float32, not {options.dtype}"
-            )
-        show = _show_step if not options.json else lambda update, differences: None
-        worst = check_steps(options.preset, options.dtype, options.steps, show)
-        found["steps"] = worst
-        verdict = "measured, not judged, in float32"
-        if options.dtype == "float64":
-            kept = max(worst["loss_difference"], worst["grad_norm_difference"])
-            verdict = "EQUAL" if kept <= TRAINING_TOLERANCE else "DIFFERENT"
-            equal &= verdict == "EQUAL"
-        found["equal"] = equal
-        if not options.json:
-            print(f"{verdict} over {options.steps} updates: " + _shown(worst))
-    if options.json:
-        print(json.dumps(found, indent=1))
-    return 0 if equal else 1
+    return check.run(options)
 
 
 def _show_settings(options: argparse.Namespace, module: Any = None) -> None:
@@ -199,14 +223,6 @@ def _show_settings(options: argparse.Namespace, module: Any = None) -> None:
     if not options.json:
         mode = settings.mode(module) if hasattr(module, "training") else {}
         print(terminal.heading(settings.describe() | mode) + "\n", flush=True)
-
-
-def _show_step(update: int, differences: dict[str, float]) -> None:
-    print(f"update {update:>4}: {_shown(differences)}", flush=True)
-
-
-def _shown(differences: dict[str, float]) -> str:
-    return ", ".join(f"{n.removesuffix('_difference')} {v:.1e}" for n, v in differences.items())
 
 
 def _oracles(options: argparse.Namespace) -> int:
@@ -224,10 +240,9 @@ def _bugs(options: argparse.Namespace) -> int:
     return scoreboard.run(options.ids, options.list, options.false_alarms, options.json)
 
 
-def _report(options: argparse.Namespace) -> int:
-    from parity import measure
-
-    return measure.run(options)
+def _run_of(module: str) -> Callable[[argparse.Namespace], int]:
+    """`run(options)` of a module of ours, which is imported when it is asked for."""
+    return lambda options: import_module(f"parity.{module}").run(options)
 
 
 if __name__ == "__main__":

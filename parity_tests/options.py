@@ -30,4 +30,9 @@ def pytest_addoption(parser):
         metavar="N",
         help="how many correct random pairs are searched for faults (default: 1)",
     )
+    group.addoption(
+        "--long-runs",
+        action="store_true",
+        help="train every family for 1,000 updates in every dtype, with --slow; else a few of them",
+    )
     group.addoption("--slow", action="store_true", help="run the tests marked slow too")

@@ -68,10 +68,9 @@ def largest(found, expected) -> float:
     return max(d.error for d in differences(found, expected))
 
 
-@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("side", [pytest.param("flax", marks=pytest.mark.slow), "torch"])
 @pytest.mark.parametrize("name", [pytest.param("sort", marks=pytest.mark.slow), "char-gpt"])
 def test_small_batches_give_the_loss_and_the_gradient_of_their_batch(float64, side, name):
-    """The mean of the small batches' means, which is what is usually taken, is far off."""
     task, train = small(name, batch_size=ROWS, label_smoothing=0.1)
     batch = ragged(task.train_batch(1))
     counts = [int(part.label_mask.sum()) for part in batch.parts(4)]
@@ -80,12 +79,22 @@ def test_small_batches_give_the_loss_and_the_gradient_of_their_batch(float64, si
     expected = gradient(task, train, batch)
     found = gradient(task, replace(train, accumulation=4), batch)
     assert largest(found, expected) <= FLOAT64_TOLERANCE
-    parts = [gradient(task, train, part) for part in batch.parts(4)]
+
+
+def test_the_mean_of_the_small_batches_means_is_far_off(float64):
+    """What is usually taken: on these batches it would be seen at once."""
+    task, train = small("char-gpt", batch_size=ROWS, label_smoothing=0.1)
+    batch = ragged(task.train_batch(1))
+    expected = torch_gradient(task, train, batch)
+    parts = [torch_gradient(task, train, part) for part in batch.parts(4)]
     means = {name: np.mean([part[name] for part in parts], axis=0) for name in expected}
     assert largest(means, expected) > 0.1
 
 
-@pytest.mark.parametrize("trainer", [flax_training.Trainer, torch_training.Trainer])
+@pytest.mark.parametrize(
+    "trainer",
+    [pytest.param(flax_training.Trainer, marks=pytest.mark.slow), torch_training.Trainer],
+)
 def test_whole_updates_are_those_of_the_batch(float64, trainer):
     """Clipped once, counted once: parameters, moments' work and norms of three updates."""
     task, train = small("char-gpt", batch_size=ROWS, clip_norm=0.3, weight_decay=0.1)
@@ -104,7 +113,13 @@ def test_whole_updates_are_those_of_the_batch(float64, trainer):
         assert np.linalg.norm(found[name] - value) <= 1e-11 * moved, name
 
 
-@pytest.mark.parametrize("ffn", [None, EXPERTS], ids=["feed-forward", "experts"])
+@pytest.mark.parametrize(
+    "ffn",
+    [
+        pytest.param(None, id="feed-forward", marks=pytest.mark.slow),
+        pytest.param(EXPERTS, id="experts"),
+    ],
+)
 def test_twins_agree_with_dropout_in_small_batches(float64, ffn):
     changes = {"ffn": ffn, "router_loss": 0.1} if ffn else {}
     task, train = small("char-modern", dropout=True, batch_size=ROWS, **changes)
@@ -160,18 +175,19 @@ def test_the_balance_of_a_router_is_that_of_each_small_batch(float64, side):
     assert abs(balance(batch) / mean - 1) > 1e-4
 
 
-def test_a_parameter_that_the_loss_does_not_see_decays_in_both(float64):
+@pytest.mark.parametrize("side", [pytest.param("flax", marks=pytest.mark.slow), "torch"])
+def test_a_parameter_that_the_loss_does_not_see_decays(float64, side):
     """Its gradient is zero in torch too, where none would leave it out of the update."""
     _, train = small("char-gpt", weight_decay=0.1)
     config = small_model(replace(PRESETS["bert-base"].model, pooler=True))
     ids = tokens(config.vocab_size, ROWS, 5)
     batch = Batch({"tokens": ids}, ids[:, ::-1].copy(), ids % 2 == 0)
-    for module in (flax_training, torch_training):
-        trainer = module.Trainer(config, replace(train, decay_all=True))
-        start = trainer.parameters()["pooler.weight"]
-        trainer.train(batch, 0.5)
-        end = trainer.parameters()["pooler.weight"]
-        np.testing.assert_allclose(end, start * (1 - 0.5 * 0.1), rtol=1e-14)
+    module = {"flax": flax_training, "torch": torch_training}[side]
+    trainer = module.Trainer(config, replace(train, decay_all=True))
+    start = trainer.parameters()["pooler.weight"]
+    trainer.train(batch, 0.5)
+    end = trainer.parameters()["pooler.weight"]
+    np.testing.assert_allclose(end, start * (1 - 0.5 * 0.1), rtol=1e-14)
 
 
 def test_what_does_not_divide_is_refused():

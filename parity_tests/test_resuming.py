@@ -73,7 +73,8 @@ def stop_and_restore(tmp_path, backend, trainer, start, task, config):
     assert (cut / "loss.png").exists()
 
 
-@pytest.mark.parametrize("backend", ["jax", pytest.param("torch", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", TRAINERS)
 def test_stopped_and_restored_at_every_single_update(float64, twins, tmp_path, backend):
     task, config, both, _ = twins
     start = flax_training.Trainer(task.model, config).named_state()

@@ -2,9 +2,11 @@
 
 import argparse
 import dataclasses
+import os
+import signal
 import sys
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any, NoReturn
@@ -51,6 +53,26 @@ def fail(error: Exception, status: int = 2) -> NoReturn:
     """One line on stderr, and the exit status of a mistake."""
     print(f"train.py: error: {error}", file=sys.stderr)
     raise SystemExit(status)
+
+
+def exit_status(main: Callable[[], int]) -> int:
+    """That of a program that Ctrl-C ends, or whose output nobody reads to its end."""
+    try:
+        try:
+            return main()
+        finally:
+            if sys.stdout:
+                sys.stdout.flush()
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        print("interrupted", file=sys.stderr, flush=True)
+        # Not by way of Python's own end, which waits for the save in flight, where a third Ctrl-C
+        # makes a traceback, and where a framework crashes whose import was cut off.
+        os._exit(130)
+    except BrokenPipeError:
+        # Else Python would try once more to write what is left, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, ModelConfig, TrainConfig]:

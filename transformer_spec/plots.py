@@ -26,8 +26,17 @@ def plot_losses(records: list[dict[str, Any]], path: Path) -> bool:
     axes.set(xlabel="update", ylabel="loss (nats per token)", yscale="log")
     axes.grid(alpha=0.3)
     axes.legend()
+    save(figure, path)
+    return True
+
+
+def save(figure: Any, path: Path) -> None:
+    """Write a figure as PNG, whole.
+
+    Raises:
+        SaveError: it cannot be written.
+    """
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=150)
     with saving(path):
         replace(path, picture.getvalue())
-    return True

@@ -88,21 +88,35 @@ def different_update(right: Any, wrong: Any) -> dict[str, list[Cause]]:
     betas = _betas(right)
     root = (1 - betas[1] ** right.count) ** 0.5
     found: dict[str, dict[str, tuple[Cause, list[str]]]] = {}
+    decays: dict[str, tuple[float, float]] = {}
     for name in _telling(right):
         ours = identify(right, name, betas)
         theirs = identify(wrong, name, betas) if ours else None
         if ours is None or theirs is None:
             continue
+        decays[name] = ours.decay, theirs.decay
         for part, cause in _form_causes(ours, theirs, root):
             kind = ".".join(name.split(".")[-2:])
             found.setdefault(part, {}).setdefault(cause.text, (cause, []))[1].append(kind)
+    rules = list(_decay_rules(right.before, decays))
     return {
-        part: [
+        part: rules * (part == "decay")
+        + [
             replace(cause, text=f"{cause.text} (in {', '.join(kinds)})")
             for cause, kinds in causes.values()
         ]
         for part, causes in found.items()
     }
+
+
+def _decay_rules(before: Named, decays: Mapping[str, tuple[float, float]]) -> Iterator[Cause]:
+    """The rule on numbers of axes that says which parameters decay, where there is one."""
+    decayed = {name: theirs != 0 for name, (_, theirs) in decays.items()}
+    for counted, stacked in (("", False), (", with that of stacked layers", True)):
+        axes = {n: before[n].ndim + (stacked and ".layers." in n) for n in decays}
+        if {name: count > 1 for name, count in axes.items()} == decayed:
+            text = f"decay by the number of axes{counted}: all that has more than one"
+            yield Cause(text, "name what decays: weights, but for norms and embeddings", 0.0)
 
 
 def _betas(right: Any) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Mistakes in the update: clipping, moments, epsilon, decay."""
+"""Mistakes in the update: moments, epsilon, decay."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -82,18 +82,12 @@ def _decay_elsewhere(model: nn.Module, decay_all: bool) -> dict[str, bool]:
     return {name: not decayed for name, decayed in decay_mask(model, decay_all).items()}
 
 
-def _clip_with_epsilon(grads: list[Tensor], norm: Tensor, max_norm: float) -> None:
-    factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)
-    for grad in grads:
-        grad.mul_(factor)
+def _decay_by_axes(model: nn.Module, decay_all: bool) -> dict[str, bool]:
+    # As a scan over the layers holds them: the layer's number is an axis of each parameter.
+    return {name: p.ndim + (".layers." in name) > 1 for name, p in model.named_parameters()}
 
 
-def _clip_values(grads: list[Tensor], norm: Tensor, max_norm: float) -> None:
-    for grad in grads:
-        grad.clamp_(-max_norm, max_norm)
-
-
-OPTIMIZER = (
+PLANTS = (
     Plant(
         id="OPT-01",
         name="Weight decay left at the default",
@@ -171,6 +165,19 @@ OPTIMIZER = (
         install=partial(swapped, optim, "decay_mask", _decay_elsewhere),
     ),
     Plant(
+        id="OPT-10",
+        name="Biases of stacked layers decay",
+        component="optimizer",
+        sources=("https://github.com/salesforce/jaxformer/issues/28",),
+        how="What has more than one axis decays, and layers stacked for a scan have one more: "
+        "their biases and norms decay too. (The twin keeps its layers apart; the rule is asked of "
+        "the shapes that they would have stacked.)",
+        case="decoder",
+        at="optimizer.decay",
+        cause="^decay by the number of axes, with that of stacked layers",
+        install=partial(swapped, optim, "decay_mask", _decay_by_axes),
+    ),
+    Plant(
         id="OPT-11",
         name="Betas and epsilon written into the code",
         component="optimizer",
@@ -185,33 +192,3 @@ OPTIMIZER = (
         install=_made_by(_fixed_betas),
     ),
 )
-
-CLIP = (
-    Plant(
-        id="CLP-01",
-        name="Clipping with 1e-6 in the denominator",
-        component="clip",
-        sources=(
-            "https://github.com/goodfire-ai/spd/issues/643",
-            "https://github.com/goodfire-ai/spd/issues/645",
-        ),
-        how="Gradients are scaled by c / (norm + 1e-6).",
-        case="decoder",
-        at="optimizer.clip",
-        cause="1e-06 is added to the norm",
-        install=partial(swapped, training, "clip_by_global_norm", _clip_with_epsilon),
-    ),
-    Plant(
-        id="CLP-03",
-        name="Single values clipped",
-        component="clip",
-        sources=("https://github.com/pyro-ppl/numpyro/issues/2047",),
-        how="Every entry is cut to [-c, c]; the norm over all of them is not looked at.",
-        case="decoder",
-        at="optimizer.clip",
-        cause="single values are cut",
-        install=partial(swapped, training, "clip_by_global_norm", _clip_values),
-    ),
-)
-
-PLANTS = (*OPTIMIZER, *CLIP)

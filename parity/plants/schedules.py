@@ -12,8 +12,15 @@ from transformer_spec.schedules import InverseSqrt, Schedule, WarmupCosine, lear
 
 @contextmanager
 def _rated(wrong: Callable[..., float]) -> Iterator[None]:
-    with patch.dict(RATES, torch=wrong):
+    def rate(schedule: Schedule, update: int, accumulation: int, **sizes) -> float:
+        return wrong(schedule, update, **sizes)
+
+    with patch.dict(RATES, torch=rate):
         yield
+
+
+def _per_small_batch(schedule: Schedule, update: int, accumulation: int, **sizes) -> float:
+    return learning_rate(schedule, update * accumulation, **sizes)
 
 
 def _one_ahead(schedule: Schedule, update: int, **sizes) -> float:
@@ -67,6 +74,20 @@ PLANTS = (
         at="optimizer.schedule",
         cause="the warmup is taken off the total",
         install=partial(_rated, _warmup_taken_off),
+    ),
+    Plant(
+        id="SCH-05",
+        name="Schedule advanced by every small batch",
+        component="schedule",
+        sources=(
+            "https://github.com/EvolvingLMMs-Lab/OneVision-Encoder/pull/82",
+            "https://github.com/facebookresearch/vilbert-multi-task/issues/20",
+        ),
+        how="The schedule moves on at every small batch: of four, its curve is four times as fast.",
+        case="decoder",
+        at="optimizer.schedule",
+        cause="of update 4 n: the schedule counts small batches",
+        install=partial(patch.dict, RATES, torch=_per_small_batch),
     ),
     Plant(
         id="SCH-06",

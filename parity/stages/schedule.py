@@ -1,6 +1,8 @@
 """The learning rates that the two sides use, update by update."""
 
 from collections.abc import Callable
+from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +19,16 @@ from transformer_spec.schedules import (
     learning_rate,
 )
 
-RATES: dict[str, Callable[..., float]] = {"flax": learning_rate, "torch": learning_rate}
+# An update's batch in one piece, and in small batches.
+ACCUMULATIONS = (1, 4)
+
+
+def rate(schedule: Schedule, update: int, accumulation: int, **sizes: Any) -> float:
+    """The rate of an update, in however many small batches it is computed."""
+    return learning_rate(schedule, update, **sizes)
+
+
+RATES: dict[str, Callable[..., float]] = {"flax": rate, "torch": rate}
 SCHEDULES = (
     Constant(),
     WarmupConstant(warmup_steps=5),
@@ -28,21 +39,26 @@ SCHEDULES = (
 
 def compare(d_model: int = 13, total: int = 40, tolerance: float = 1e-12) -> list[Finding]:
     """Where the learning-rate sequences of the two sides differ, for every schedule."""
-    for schedule in SCHEDULES:
-        sizes = {"peak": 0.3, "d_model": d_model, "total_steps": total}
-        counts = range(1, total + 3)
+    sizes = {"peak": 0.3, "d_model": d_model, "total_steps": total}
+    counts = range(1, total + 3)
+    for schedule, accumulation in product(SCHEDULES, ACCUMULATIONS):
         ours, theirs = (
-            np.array([RATES[side](schedule, n, **sizes) for n in counts])
+            np.array([RATES[side](schedule, n, accumulation, **sizes) for n in counts])
             for side in ("flax", "torch")
         )
         if gap(theirs, ours) > tolerance:
-            causes = _rate_causes(schedule, ours, theirs, sizes)
+            causes = _rate_causes(schedule, accumulation, ours, theirs, sizes)
             name = type(schedule).__name__
             return [Finding("optimizer.schedule", f"rates of {name}", gap(theirs, ours), causes)]
     return []
 
 
-def _rate_causes(schedule: Schedule, ours, theirs, sizes) -> list[Cause]:
+def _rate_causes(schedule: Schedule, accumulation: int, ours, theirs, sizes) -> list[Cause]:
+    counted = range(accumulation, accumulation * (len(ours) + 1), accumulation)
+    small = np.array([learning_rate(schedule, n, **sizes) for n in counted])
+    if accumulation > 1 and gap(small, theirs) <= 1e-12:
+        text = f"learning rate of update n is that of update {accumulation} n: the schedule counts"
+        return [Cause(f"{text} small batches", "count updates", gap(small, theirs))]
     rates = different_rates(ours, theirs, sizes | schedule.to_dict())
     cosine = isinstance(schedule, WarmupCosine)
     shorter = sizes["total_steps"] - schedule.warmup_steps if cosine else 0

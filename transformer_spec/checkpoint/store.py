@@ -116,6 +116,22 @@ def read(path: Path, shapes: Mapping[str, tuple[int, ...]], dtype: str) -> Saved
     return Saved(path, about, state, history)
 
 
+def read_history(path: Path) -> Named:
+    """Loss and accuracy of every update up to a checkpoint, of which no other file is read.
+
+    Raises:
+        CheckpointError: it is not as it was written.
+    """
+    about, name = manifest.read(path), f"{HISTORY}.safetensors"
+    for entry in about.files:
+        if entry["name"] == name:
+            history = _read_file(path, entry)
+            with explained(path / name, ValueError, problem="damaged"):
+                naming.check_named(history, dict.fromkeys(SERIES, (about.step,)))
+            return history
+    raise CheckpointError(f"{path}: lists no file {name!r}")
+
+
 def _read_file(directory: Path, entry: dict[str, Any]) -> Named:
     path = directory / entry["name"]
     if not path.is_file():
@@ -171,4 +187,5 @@ def remove(path: Path) -> None:
 
 
 def _entries(parent: Path) -> list[Path]:
-    return list(parent.iterdir()) if parent.is_dir() else []
+    with explained(parent):
+        return list(parent.iterdir()) if parent.is_dir() else []

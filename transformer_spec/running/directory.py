@@ -38,11 +38,13 @@ class RunDirectory:
 
     def check(self) -> None:
         """Refuse a path that cannot be a directory or, for a new run, holds anything already."""
-        if self.path.exists() and not self.path.is_dir():
-            raise ConfigError(f"run_dir: {self.path} is a file; give a directory")
-        if self.returning or not self.path.is_dir():
-            return
-        if any(entry.name != LOCK for entry in self.path.iterdir()):
+        try:
+            if self.path.exists() and not self.path.is_dir():
+                raise ConfigError(f"run_dir: {self.path} is a file; give a directory")
+            entries = list(self.path.iterdir()) if self.path.is_dir() else []
+        except OSError as error:
+            raise ConfigError(f"run_dir: cannot read {self.path}: {error.strerror}") from None
+        if not self.returning and any(entry.name != LOCK for entry in entries):
             held = "another run" if (self.path / CONFIG).exists() else "other files"
             raise ConfigError(f"run_dir: {self.path} already holds {held}; give a new one")
 
@@ -104,7 +106,7 @@ class RunDirectory:
     def _lines(self) -> list[str]:
         path = self.path / RECORDS
         # No line break but "\n" ends a record: a sample may hold any other.
-        lines = path.read_bytes().decode(errors="replace").split("\n") if path.exists() else []
+        lines = path.read_bytes().decode(errors="replace").split("\n") if path.is_file() else []
         return lines[:-1]
 
     def clean(self) -> None:

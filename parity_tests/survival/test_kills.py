@@ -1,0 +1,67 @@
+"""SIGKILL at random moments: what was saved stays, and the end is that of an undisturbed run."""
+
+from itertools import cycle, repeat
+
+import numpy as np
+import pytest
+
+from parity_tests.survival.killing import Killer
+from parity_tests.survival.runs import Setting, assert_equal
+
+pytestmark = pytest.mark.survival
+
+# Wide enough that to write a checkpoint takes a while beside an update.
+WIDE = 4096
+# The part of all kills that a run of each kind gets.
+PARTS = {"torch": 0.5, "jax": 0.3, "alternating": 0.2}
+
+
+def killed(request, part: str, setting: Setting, backends, rng, progress, tmp_path):
+    """The runs that it took to be killed as often as this part is to be, and what was counted."""
+    kills = max(1, round(PARTS[part] * request.config.getoption("--kills")))
+    killer = Killer(setting, backends, rng, kills, lambda text: progress(f"{part}: {text}"))
+    runs = []
+    while killer.tally["kills"] < kills:
+        runs.append(killer.run(tmp_path / f"run{len(runs)}"))
+    assert killer.tally["returns"] or kills < 5
+    return runs, killer.tally
+
+
+def times(tally) -> str:
+    places = ("in a save", "in a removal", "before there was a checkpoint")
+    return f"{tally['kills']} kills: " + ", ".join(f"{tally[place]} {place}" for place in places)
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_the_end_is_that_of_an_undisturbed_run(
+    request, backend, data, whole, rng, progress, outcome, tmp_path
+):
+    """Weights, moments, losses and records to the last bit."""
+    setting = Setting(data, steps=300, d_ff=WIDE)
+    expected = whole(setting, backend)
+    runs, tally = killed(request, backend, setting, repeat(backend), rng, progress, tmp_path)
+    for run in runs:
+        assert_equal(run, expected)
+    kept = f"{tally['returns']} returns to the newest checkpoint, none lost"
+    outcome(f"SIGKILL, {backend}", times(tally), f"{kept}; {len(runs)} runs ended bit-equal")
+
+
+def test_backends_that_take_turns_end_where_one_would(
+    request, data, whole, rng, progress, outcome, tmp_path
+):
+    """Each process but the first goes on from what the other backend saved."""
+    setting = Setting(data, steps=200, d_ff=64, dtype="float64")
+    turns = cycle(["torch", "jax"])
+    runs, tally = killed(request, "alternating", setting, turns, rng, progress, tmp_path)
+    worst = {"weights": 0.0, "losses": 0.0}
+    for run in runs:
+        for backend in ("torch", "jax"):
+            expected = whole(setting, backend)
+            weights = expected.weights
+            apart = [np.abs(run.weights[name] - weights[name]).max() for name in weights]
+            worst["weights"] = max(worst["weights"], *apart)
+            losses = np.abs(run.losses - expected.losses).max()
+            worst["losses"] = max(worst["losses"], losses)
+    assert max(worst.values()) <= 1e-10
+    figures = ", ".join(f"{name} {value:.1e}" for name, value in worst.items())
+    outcome("SIGKILL, backends in turn", times(tally), f"float64, largest difference: {figures}")

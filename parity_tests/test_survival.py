@@ -1,0 +1,37 @@
+"""A run is killed, and its last checkpoint damaged: what `pytest -m survival` does at length.
+
+The process that is killed is a real one. The run goes on in this process, where torch is imported.
+"""
+
+import sys
+
+import train
+from parity_tests.survival.killing import half_written
+from parity_tests.survival.process import Process
+from parity_tests.survival.runs import Left, Setting, assert_equal, returning, went_on, write_text
+
+
+def go(monkeypatch, arguments: list[str]) -> None:
+    monkeypatch.setattr(sys, "argv", arguments)
+    assert train.main() == 0
+
+
+def test_one_kill_and_one_flipped_byte(tmp_path, monkeypatch, capsys):
+    setting = Setting(write_text(tmp_path / "text"), steps=1000)
+    left, whole = Left(tmp_path / "run"), Left(tmp_path / "whole")
+    process = Process(*setting.fresh(left.path, "torch", "--log-every", "2"))
+    assert process.wait_for(lambda: left.newest >= 3 and half_written(left), pause=0.0002)
+    process.popen.kill()
+    assert process.popen.wait() < 0
+    newest = left.newest
+    file = left.checkpoints[-1] / "first_moment.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-7] ^= 1
+    file.write_bytes(content)
+    end = ["--stop-after", str(newest + 2)]
+    go(monkeypatch, returning(left.path, *end))
+    said = capsys.readouterr().out
+    assert f"{file}: damaged: sha256 " in said
+    assert went_on(said) == newest - 1
+    go(monkeypatch, setting.fresh(whole.path, "torch", "--log-every", "2", *end))
+    assert_equal(left, whole)
