@@ -48,11 +48,6 @@ class SetUp:
             total_steps=self.train.total_steps(1),
         )
 
-    @property
-    def jumps(self) -> bool:
-        """Whether something in the model jumps: ReLU's slope at 0, a router's choice at a tie."""
-        return self.model.ffn.activation == "relu" or isinstance(self.model.ffn, MixtureOfExperts)
-
 
 def set_up(preset: str, updates: int, accumulation: int = 1) -> SetUp:
     """The set-up of one of `FAMILIES`, or of any other preset.

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 import torch_reference.attention as torch_attention
+import torch_reference.gradients as torch_gradients
 import torch_reference.losses as torch_losses
 import torch_reference.masks as torch_masks
 import torch_reference.models as torch_models
 import torch_reference.norms as torch_norms
 import torch_reference.stacks as torch_stacks
-import torch_reference.training as torch_training
 from parity.causes.norms import identify
 from parity.causes.parameters import different_parameter
 from parity.examine import Reference, examine
@@ -271,7 +271,7 @@ def test_a_parameter_moved_by_one_number_is_explained(change, text):
 
 def routed(wrong) -> list[str]:
     """What is said of the twin's balance loss where `wrong` takes its place."""
-    with swapped(torch_training, "router_loss", wrong):
+    with swapped(torch_gradients, "router_loss", wrong):
         return [cause.text for found in router.compare() for cause in found.causes]
 
 
@@ -301,7 +301,7 @@ def test_two_mistakes_in_a_balance_loss_are_both_named(float64):
 
 
 def test_a_balance_loss_that_nothing_explains_is_found_and_not_explained(float64):
-    with swapped(torch_training, "router_loss", lambda layers, k, mask: layers[0].square().sum()):
+    with swapped(torch_gradients, "router_loss", lambda layers, k, mask: layers[0].square().sum()):
         (found,) = router.compare()
     assert (found.at, found.causes) == ("loss.router", [])
 

@@ -9,6 +9,7 @@ import torch
 
 import torch_reference.attention as torch_attention
 import torch_reference.training as torch_training
+from parity.__main__ import main
 from parity.choices import Decided
 from parity.drift import drift
 from parity.long_runs import (
@@ -193,6 +194,31 @@ def test_a_loss_that_is_not_finite_is_no_agreement():
     found = Agreement(*[0.0] * 5, 1, 2, (2.0, 1.0), (), None, 0)
     assert found.worst == 0
     assert np.isnan(replace(found, second_moment=np.nan).worst)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("gtp2", "preset: no 'gtp2'; did you mean gpt2?"),
+        ("gpt2 --updates 3", "updates: 3 is not usable; it must be at least 4"),
+        ("gpt2 --accumulation 3", "batch_size: 8 is not usable; it must be divisible by"),
+    ],
+)
+def test_the_command_refuses_what_it_cannot_run(float64, capsys, arguments, message):
+    assert main(["runs", *arguments.split()]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_command_prints_every_dtype(float64, capsys):
+    assert main(["runs", "gpt2", "--updates", "12", "--accumulation", "2"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == "gpt2, 2 to an update: IN LINE"
+    assert [line.split()[0] for line in shown[1:]] == (
+        ["float64", "loss", "float32", "parameters", "bfloat16", "parameters"]
+    )
+    assert main(["runs", "gpt2", "--updates", "12", "--accumulation", "2", "--json"]) == 0
+    assert '"first_moment"' in capsys.readouterr().out
 
 
 def rounded_updates(optimizer, learning_rate, apply_updates=torch_training.apply_updates):

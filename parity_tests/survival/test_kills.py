@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from parity_tests.survival.killing import Killer
-from parity_tests.survival.runs import Setting, assert_equal
+from parity_tests.survival.runs import Left, Setting, assert_equal
 
 pytestmark = pytest.mark.survival
 
@@ -53,15 +53,25 @@ def test_backends_that_take_turns_end_where_one_would(
     setting = Setting(data, steps=200, d_ff=64, dtype="float64")
     turns = cycle(["torch", "jax"])
     runs, tally = killed(request, "alternating", setting, turns, rng, progress, tmp_path)
-    worst = {"weights": 0.0, "losses": 0.0}
-    for run in runs:
-        for backend in ("torch", "jax"):
-            expected = whole(setting, backend)
-            weights = expected.weights
-            apart = [np.abs(run.weights[name] - weights[name]).max() for name in weights]
-            worst["weights"] = max(worst["weights"], *apart)
-            losses = np.abs(run.losses - expected.losses).max()
-            worst["losses"] = max(worst["losses"], losses)
+    found = [apart(run, whole(setting, backend)) for run in runs for backend in ("torch", "jax")]
+    worst = {name: max(each[name] for each in found) for name in found[0]}
     assert max(worst.values()) <= 1e-10
     figures = ", ".join(f"{name} {value:.1e}" for name, value in worst.items())
     outcome("SIGKILL, backends in turn", times(tally), f"float64, largest difference: {figures}")
+
+
+def apart(run: Left, expected: Left) -> dict[str, float]:
+    """The largest differences of weights, of losses, and of all fields of all records."""
+    weights = expected.weights
+    assert [r.keys() for r in run.curve] == [r.keys() for r in expected.curve]
+    fields = [
+        abs(ours[name] - theirs[name])
+        for ours, theirs in zip(run.curve, expected.curve, strict=True)
+        for name in ours
+        if name != "sample"
+    ]
+    return {
+        "weights": max(float(np.abs(run.weights[n] - weights[n]).max()) for n in weights),
+        "losses": float(np.abs(run.losses - expected.losses).max()),
+        "records": max(fields),
+    }

@@ -78,7 +78,8 @@ def test_a_second_ctrl_c_ends_at_once(backend, data, whole, rng, progress, outco
         for _ in range(2 + i % 2):
             process.popen.send_signal(signal.SIGINT)
             time.sleep(rng.uniform(0, 0.05))
-        assert process.end() == 130, (process.out, process.err)
+        # The second number: it came when Python was already ending.
+        assert process.end() in (130, -signal.SIGINT), (process.out, process.err)
         assert process.err in ("", "interrupted\n")
         cut += process.err != ""
         half += bool(half_written(left))
