@@ -117,7 +117,7 @@ def test_whole_updates_are_those_of_the_batch(float64, trainer):
     "ffn",
     [
         pytest.param(None, id="feed-forward", marks=pytest.mark.slow),
-        pytest.param(EXPERTS, id="experts"),
+        pytest.param(EXPERTS, id="experts", marks=pytest.mark.slow),
     ],
 )
 def test_twins_agree_with_dropout_in_small_batches(float64, ffn):

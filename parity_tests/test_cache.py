@@ -50,7 +50,7 @@ DECODERS = {
 }
 TWINS = ["flax", "torch"]
 # The rest of them in the slow tier.
-DEFAULT = ("rotary, window", "relative", "two channels")
+DEFAULT = ("rotary, window",)
 CHEAP = {name: replace(config, num_layers=1) for name, config in DECODERS.items()}
 CUT = [
     *((name, (4, 1, 4)) for name in DEFAULT),

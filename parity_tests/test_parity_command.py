@@ -290,6 +290,7 @@ def test_inputs_are_read_from_every_form(tmp_path):
     assert set(loading.inputs(["a=2", "b=3x1:9"])) == {"a", "b"}
 
 
+@pytest.mark.slow
 def test_check_compares_a_preset_and_its_updates(float64, capsys):
     assert main(["check", "char-modern", "--grads", "--steps", "2", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -299,6 +300,7 @@ def test_check_compares_a_preset_and_its_updates(float64, capsys):
     assert found["steps"]["loss_difference"] < 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("decoder")
 def test_bugs_are_scored_from_the_command_line(float64, capsys):
     assert main(["bugs", "ATT-01", "NRM-04", "--false-alarms", "1"]) == 0

@@ -82,7 +82,9 @@ ARCHITECTURES = {
 }
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize(
+    "arch", ["decoder", pytest.param("encoder_decoder", marks=pytest.mark.slow)]
+)
 def test_every_dropout_drops_the_same(float64, arch):
     """Rates differ from site to site: two that swapped their streams would show."""
     rates = {"embed": 0.1, "attn": 0.3, "attn_out": 0.2, "ffn_hidden": 0.35, "ffn_out": 0.15}

@@ -113,6 +113,7 @@ def test_evaluation_agrees_and_has_no_dropout(float64):
             assert int(found["correct"]) == int(expected["correct"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trainer", [flax_training.Trainer, torch_training.Trainer])
 def test_dropout_is_on_in_training_and_new_at_each_update(trainer):
     task, train = small("sort")
@@ -145,6 +146,7 @@ def test_the_buffers_of_the_old_state_are_donated():
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves((old.params, old.opt_state)))
 
 
+@pytest.mark.slow
 def test_a_batch_padded_with_rows_equals_the_rows_alone(float64):
     """The last batch of an epoch is filled up; what it measures is that of its rows."""
     task, train = small("sort")
