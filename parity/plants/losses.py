@@ -33,7 +33,8 @@ def _spread_over_others(logits: Tensor, labels: Tensor, label_smoothing: float =
 def _one_class_left_out(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
     log_probs = widen(logits).log_softmax(dim=-1)
     smooth = torch.full_like(log_probs[0, 0], label_smoothing / logits.shape[-1])
-    smooth[-100] = 0.0
+    if len(smooth) >= 100:
+        smooth[-100] = 0.0
     return -(1 - label_smoothing) * _target(log_probs, labels) - log_probs @ smooth
 
 
