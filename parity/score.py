@@ -2,7 +2,8 @@
 
 A bug is planted and everything is looked at, whatever the bug: parameters, the model in float64
 forward and backward, the model in bfloat16 and float16, losses, decoder inputs, checkpoints,
-update, schedule, dropout and fresh parameters. What is found first is where the bug is said to be.
+update, schedule, dropout, restart and fresh parameters. What is found first is where the bug is
+said to be.
 """
 
 from collections.abc import Iterator
@@ -34,6 +35,7 @@ from parity.stages import (
     loss,
     narrow,
     optimizer,
+    resuming,
     router,
     schedule,
 )
@@ -131,10 +133,12 @@ def _all_findings(case: str) -> Iterator[Finding]:
     yield from checkpoint.compare()
     yield from schedule.compare()
     yield from optimizer.compare(CASES["decoder"].config, TRAIN)
-    # A model that differs has other gradients in small batches too.
     if CASES[case].config.attn_dropout:
         yield from _dropout_findings(case)
-    yield from () if in_float64 else accumulation.compare(TRAIN)
+    # A model that differs has other gradients in small batches too, and one that stops has none.
+    if not in_float64:
+        yield from accumulation.compare(TRAIN)
+        yield from resuming.compare(TRAIN)
     yield from _fresh_findings()
 
 

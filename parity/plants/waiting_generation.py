@@ -1,4 +1,4 @@
-"""Those that wait for generation, for resumed runs or for text."""
+"""Those that wait for generation or for text."""
 
 from parity.plants.plant import Waiting, github
 
@@ -79,20 +79,6 @@ GENERATION = (
         "generation",
         github("huggingface/transformers/pull/16231"),
         "sampling options",
-    ),
-    Waiting(
-        "CKP-02",
-        "Moments start at zero after a restart",
-        "checkpoint",
-        github("CodefyUI/CodefyUI/issues/118", "thinking-machines-lab/tinker-feedback/issues/127"),
-        "resume",
-    ),
-    Waiting(
-        "CKP-03",
-        "Update repeated or skipped after a restart",
-        "checkpoint",
-        github("AI-Hypercomputer/maxdiffusion/pull/484"),
-        "resume",
     ),
     Waiting(
         "DAT-01",
