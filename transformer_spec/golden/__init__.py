@@ -34,7 +34,7 @@ and `roundings` has how far those were off. `sort` has learned its task by updat
 from there on by the few tokens it still gets wrong: 1.3e-14 becomes 5.5e-10 by update 200.
 `char-gpt` stays at 1.5e-14. An implementation rounds not once but in every operation: along a path
 of n the errors add up as sqrt(n), and no path through an update has more than some 1,000 here, so
-that `bounds` are 32 times the roundings. A mistake shows in the first updates, where they are 1e-14.
+that `bounds` are 32 times the roundings. A mistake shows in the first updates, at 1e-14.
 """
 
 import json
