@@ -24,10 +24,18 @@ Choices. A slope of a ReLU, or an expert, that is another than in float64 is no 
 event: it hits one framework and spares the other, neither is at fault, and from there on the two
 are apart for a reason of its own (and where a router turns, errors feed on the choices they turn).
 So both runs in low precision make the choices of the float64 run, every one: `record_given`.
+
+One kind of event is left. Adam's first steps go by the sign of a gradient, and the sign of one that
+is smaller than its rounding is chance: two frameworks send a weight in opposite directions, and
+what grows from that in a run whose early updates weigh (a small attention beside a large residual)
+is one draw, whose ratio to another's has no bound. So a run that is out of line is repeated from
+four other seeds, and the medians of the five are held to the same rule: chance would have to hit
+the same framework three times of five, a mistake hits it every time. `pooled` takes them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 
@@ -44,10 +52,12 @@ class Drift:
     Args:
         losses: one row for every window of updates.
         parameters: one row for every state that was kept.
+        runs: how many they are the medians of.
     """
 
     losses: list[Row]
     parameters: list[Row]
+    runs: int = 1
 
     def out_of_line(self) -> list[Row]:
         return [row for row in (*self.losses, *self.parameters) if not row.in_line]
@@ -59,6 +69,18 @@ def drift(truth: Record, ours: Record, theirs: Record, dtype: str, window: int =
         list(_loss_rows(truth, ours, theirs, dtype, window)),
         [_parameter_row(truth, ours, theirs, dtype, update) for update in truth.states],
     )
+
+
+def pooled(drifts: Sequence[Drift]) -> Drift:
+    """The medians of runs of one set-up from several seeds."""
+    losses = [_median(rows) for rows in zip(*(d.losses for d in drifts), strict=True)]
+    parameters = [_median(rows) for rows in zip(*(d.parameters for d in drifts), strict=True)]
+    return Drift(losses, parameters, len(drifts))
+
+
+def _median(rows: Sequence[Row]) -> Row:
+    values = zip(*((row.flax, row.torch, row.floor) for row in rows), strict=True)
+    return Row(rows[0].name, *map(median, values))
 
 
 def _loss_rows(
