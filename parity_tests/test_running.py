@@ -73,6 +73,19 @@ class TestOneRunAtATime:
             directory.lock()
             directory.unlock()
 
+    def test_a_config_half_written_is_no_run_yet(self, tmp_path):
+        """Of a run that begins, which holds the lock; or of one that was killed there."""
+        first = RunDirectory(str(tmp_path / "run"), "run")
+        first.lock()
+        (first.path / "config.json.partial").write_text("{")
+        with pytest.raises(ConfigError, match="in use by a run that has not ended"):
+            RunDirectory(str(first.path), "run").lock()
+        first.unlock()
+        second = RunDirectory(str(first.path), "run")
+        second.lock()
+        second.save_config({})
+        assert sorted(p.name for p in second.path.iterdir()) == [".lock", "config.json"]
+
 
 class TestRecords:
     @pytest.mark.parametrize("torn", [b'{"step": 9, "lo', b'\xff{"step"', b"[]\n", b"null\n"])

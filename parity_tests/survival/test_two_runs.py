@@ -26,7 +26,8 @@ sys.exit(train.main())
 REFUSED = re.compile(
     "train.py: error: (run_dir: .* is in use by a run that has not ended"
     "|run_dir: .* already holds another run; give a new one"
-    "|.*config.json: No such file or directory)\n"
+    "|.*config.json: No such file or directory"
+    "|.*: does not exist; give a directory that holds a config.json)\n"
 )
 
 
@@ -97,7 +98,8 @@ def meeting(kind: str, setting: Setting, path: Path, door: Path, rng: random.Ran
     if begin >= 0:
         assert went_on(runs.out) == begin
     killed(runs)
-    reasons = {"in use": "in use", "another run": "another run", "No such file": "not yet a run"}
+    reasons = {"in use": "in use", "another run": "another run"}
+    reasons |= dict.fromkeys(("No such file", "does not exist"), "not yet a run")
     return next(reason for words, reason in reasons.items() if words in refused.err)
 
 

@@ -15,6 +15,8 @@ from transformer_spec.state import Named
 
 CONFIG, RECORDS, WEIGHTS, PICTURE = "config.json", "metrics.jsonl", "model.safetensors", "loss.png"
 LOCK, CHECKPOINTS = ".lock", "checkpoints"
+# What a run leaves that was killed before it was one, or that is just beginning.
+NO_RUN_YET = (LOCK, CONFIG + durable.PARTIAL)
 
 
 class RunDirectory:
@@ -44,7 +46,7 @@ class RunDirectory:
             entries = list(self.path.iterdir()) if self.path.is_dir() else []
         except OSError as error:
             raise ConfigError(f"run_dir: cannot read {self.path}: {error.strerror}") from None
-        if not self.returning and any(entry.name != LOCK for entry in entries):
+        if not self.returning and any(entry.name not in NO_RUN_YET for entry in entries):
             held = "another run" if (self.path / CONFIG).exists() else "other files"
             raise ConfigError(f"run_dir: {self.path} already holds {held}; give a new one")
 
