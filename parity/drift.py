@@ -6,43 +6,43 @@ two are near each other follows from how near both are to the truth, and says no
 is whether either is off by more than rounding explains. As in `parity.precision`, each error may be
 twice the other's plus a floor.
 
+The floor. What a run makes of a rounding is a matter of the run: another one, of chance directions
+early on, or of a rate that is high, makes a hundred times as much of it. So it is measured. The
+float64 run is repeated with every gradient of every update off by what the walk of roundings may
+leave of it norm-wise (three times that of the forward pass, and one for every token): at random,
+row by row, for a row is the sum of one unit or one token, and not where it is zero, for what was
+dropped or does not occur is exactly so. As far as that run, `disturbed`, is off, each framework may
+be.
+
 The loss. In windows of updates, the root mean square of (loss - loss in float64), relative to that
-of the loss. From one update to the next these errors hardly correlate, for every batch meets other
-roundings, so that a window of 100 gives the size of each to 7 % and their ratio to 10 %: a factor
-of 2 is no chance. The floor is what roundings make of the loss of one update, without any drift:
-logits off by the walk of the model's roundings move it by as much times their `sensitivity`; its
-own sums, which are wide, add theirs.
+of the loss. The floor is that of the disturbed run, and what roundings make of the loss of one
+update without any drift: logits off by the walk of the model's roundings move it by as much times
+their `sensitivity`; its own sums, which are wide, add theirs.
 
 The parameters. After some updates, || sqrt(v) (p - p in float64) || over || sqrt(v) (way gone in
 float64) ||, over all parameters end to end, with Adam's second moment v in float64 for the square
 of what the loss sees of each: one whose gradients are as small as eps or as their own rounding goes
-full steps in a direction of chance, and a handful of those would be all that is measured. An update
-is off by what its gradient is off by, and each step by itself; the floor is a gradient's: three
-times the roundings of the forward pass and one for every token.
+full steps in a direction of chance, and a handful of those would be all that is measured.
 
 Choices. A slope of a ReLU, or an expert, that is another than in float64 is no rounding but an
 event: it hits one framework and spares the other, neither is at fault, and from there on the two
 are apart for a reason of its own (and where a router turns, errors feed on the choices they turn).
 So both runs in low precision make the choices of the float64 run, every one: `record_given`.
-
-One kind of event is left. Adam's first steps go by the sign of a gradient, and the sign of one that
-is smaller than its rounding is chance: two frameworks send a weight in opposite directions, and
-what grows from that in a run whose early updates weigh (a small attention beside a large residual)
-is one draw, whose ratio to another's has no bound. So a run that is out of line is repeated from
-four other seeds, and the medians of the five are held to the same rule: chance would have to hit
-the same framework three times of five, a mistake hits it every time. `pooled` takes them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from statistics import median
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
+import torch
 
 from parity import roundings
-from parity.long_runs import Record, seen
+from parity.long_runs import Record, record_given, seen
 from parity.precision import Roundings, Row, floor
 from parity.set_ups import SetUp
+from torch_reference import training
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,10 @@ class Drift:
     Args:
         losses: one row for every window of updates.
         parameters: one row for every state that was kept.
-        runs: how many they are the medians of.
     """
 
     losses: list[Row]
     parameters: list[Row]
-    runs: int = 1
 
     def out_of_line(self) -> list[Row]:
         return [row for row in (*self.losses, *self.parameters) if not row.in_line]
@@ -65,33 +63,42 @@ class Drift:
 
 def drift(truth: Record, ours: Record, theirs: Record, dtype: str, window: int = 100) -> Drift:
     """The errors of a Flax run and of a torch run in a dtype, given the choices of the truth."""
+    runs = (ours, theirs, disturbed(truth, dtype))
     return Drift(
-        list(_loss_rows(truth, ours, theirs, dtype, window)),
-        [_parameter_row(truth, ours, theirs, dtype, update) for update in truth.states],
+        list(_loss_rows(truth, runs, dtype, window)),
+        [_parameter_row(truth, runs, update) for update in truth.states],
     )
 
 
-def pooled(drifts: Sequence[Drift]) -> Drift:
-    """The medians of runs of one set-up from several seeds."""
-    losses = [_median(rows) for rows in zip(*(d.losses for d in drifts), strict=True)]
-    parameters = [_median(rows) for rows in zip(*(d.parameters for d in drifts), strict=True)]
-    return Drift(losses, parameters, len(drifts))
+def disturbed(truth: Record, dtype: str) -> Record:
+    """The float64 run once more, with gradients off by what roundings of a dtype may leave."""
+    tokens = int(truth.setup.batch(1).label_mask.sum())
+    size = floor(dtype, _forward(truth.setup) * 3 + Roundings(tokens))
+    right, draws = training.gradients, torch.Generator().manual_seed(0)
+
+    def gradients(*arguments: Any, **options: Any) -> Any:
+        found, metrics = right(*arguments, **options)
+        for grad in found:
+            noise = torch.randn(grad.shape, generator=draws, dtype=grad.dtype)
+            of_row = grad.norm(dim=-1, keepdim=True) / grad.shape[-1] ** 0.5
+            grad.add_(size * of_row * noise * (grad != 0))
+        return found, metrics
+
+    with patch.object(training, "gradients", gradients):
+        return record_given(truth, "torch", "float64")
 
 
-def _median(rows: Sequence[Row]) -> Row:
-    values = zip(*((row.flax, row.torch, row.floor) for row in rows), strict=True)
-    return Row(rows[0].name, *map(median, values))
+Runs = tuple[Record, Record, Record]
 
 
-def _loss_rows(
-    truth: Record, ours: Record, theirs: Record, dtype: str, window: int
-) -> Iterator[Row]:
+def _loss_rows(truth: Record, runs: Runs, dtype: str, window: int) -> Iterator[Row]:
     floors = _loss_floors(truth, dtype)
-    errors = [run.losses - truth.losses for run in (ours, theirs)]
+    *errors, moved = [run.losses - truth.losses for run in runs]
+    errors.append(np.hypot(moved, floors))
     for start in range(0, truth.updates, window):
         span = slice(start, start + window)
         scale = _rms(truth.losses[span])
-        flax, torch, allowed = (_rms(x[span]) / scale for x in (*errors, floors))
+        flax, torch, allowed = (_rms(x[span]) / scale for x in errors)
         name = f"loss of updates {start + 1} to {min(start + window, truth.updates)}"
         yield Row(name, flax, torch, allowed)
 
@@ -108,21 +115,19 @@ def _forward(setup: SetUp) -> Roundings:
     return roundings.model(setup.model, keys) + roundings.dropouts(setup.model)
 
 
-def _parameter_row(truth: Record, ours: Record, theirs: Record, dtype: str, update: int) -> Row:
-    model, tokens = truth.setup.model, int(truth.setup.batch(1).label_mask.sum())
-    state = truth.states[update]
-    start, end, moment, *runs = (
+def _parameter_row(truth: Record, runs: Runs, update: int) -> Row:
+    model, state = truth.setup.model, truth.states[update]
+    start, end, moment, *others = (
         _flat(seen(model, named))
         for named in (
             *(truth.start, state.params, state.second_moment),
-            *(run.states[update].params for run in (ours, theirs)),
+            *(run.states[update].params for run in runs),
         )
     )
     weight = np.sqrt(moment)
     way = np.linalg.norm(weight * (end - start))
-    flax, torch = (float(np.linalg.norm(weight * (run - end)) / way) for run in runs)
-    gradient = _forward(truth.setup) * 3 + Roundings(tokens)
-    return Row(f"parameters after update {update}", flax, torch, floor(dtype, gradient))
+    flax, torch, allowed = (float(np.linalg.norm(weight * (x - end)) / way) for x in others)
+    return Row(f"parameters after update {update}", flax, torch, allowed)
 
 
 def _flat(named: dict[str, np.ndarray]) -> np.ndarray:

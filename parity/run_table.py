@@ -5,12 +5,11 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-from parity.drift import Drift, drift, pooled
+from parity.drift import Drift, drift
 from parity.long_runs import (
     SIDES,
     TOLERANCE,
     Agreement,
-    Record,
     agreement,
     record,
     record_given,
@@ -23,8 +22,6 @@ from transformer_spec.presets import get
 
 NARROW = ("float32", "bfloat16")
 WINDOW = 100
-# Of the repetitions of a run that is out of line in low precision.
-SEEDS = (1, 2, 3, 4)
 
 
 @dataclass(frozen=True)
@@ -47,24 +44,11 @@ def measure(name: str, accumulation: int, updates: int) -> Entry:
     setup = set_up(name, updates, accumulation)
     start, marks = start_of(setup), marks_of(updates)
     ours, truth = (record(setup, side, start, updates, marks, "float64") for side in SIDES)
-    drifts = {dtype: _drift(truth, dtype) for dtype in NARROW}
-    for dtype, found in drifts.items():
-        if found.out_of_line():
-            others = [_again(name, accumulation, updates, seed, dtype) for seed in SEEDS]
-            drifts[dtype] = pooled([found, *others])
+    drifts = {}
+    for dtype in NARROW:
+        flax, torch = (record_given(truth, side, dtype) for side in SIDES)
+        drifts[dtype] = drift(truth, flax, torch, dtype, min(WINDOW, updates))
     return Entry(name, accumulation, agreement(ours, truth), drifts)
-
-
-def _again(name: str, accumulation: int, updates: int, seed: int, dtype: str) -> Drift:
-    """From another seed."""
-    setup = set_up(name, updates, accumulation, seed)
-    truth = record(setup, "torch", start_of(setup), updates, marks_of(updates), "float64")
-    return _drift(truth, dtype)
-
-
-def _drift(truth: Record, dtype: str) -> Drift:
-    flax, torch = (record_given(truth, side, dtype) for side in SIDES)
-    return drift(truth, flax, torch, dtype, min(WINDOW, truth.updates))
 
 
 def marks_of(updates: int) -> list[int]:
@@ -103,8 +87,7 @@ def lines(entry: Entry) -> Iterator[str]:
         f"{a.updates}, left out: {', '.join(a.left_out) or 'nothing'}"
     )
     for dtype, found in entry.drifts.items():
-        several = f", medians of {found.runs} runs" if found.runs > 1 else ""
-        yield f"  {dtype:<9} loss       {' '.join(map(_cell, found.losses))}{several}"
+        yield f"  {dtype:<9} loss       {' '.join(map(_cell, found.losses))}"
         yield f"            parameters {' '.join(map(_cell, found.parameters))}"
 
 

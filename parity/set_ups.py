@@ -49,7 +49,7 @@ class SetUp:
         )
 
 
-def set_up(preset: str, updates: int, accumulation: int = 1, seed: int = 0) -> SetUp:
+def set_up(preset: str, updates: int, accumulation: int = 1) -> SetUp:
     """The set-up of one of `FAMILIES`, or of any other preset.
 
     A decoder learns the numbers in words, a prefix of each row given where its mask has one, rows
@@ -71,7 +71,6 @@ def set_up(preset: str, updates: int, accumulation: int = 1, seed: int = 0) -> S
         label_smoothing=0.1,
         router_loss=0.02 if isinstance(model.ffn, MixtureOfExperts) else 0.0,
         init=PRESETS[preset].train.init,
-        seed=seed,
         dtype="float64",
     )
     task = make_task(_reader(model), train)
