@@ -44,6 +44,9 @@ from parity.precision import Roundings, Row, floor
 from parity.set_ups import SetUp
 from torch_reference import training
 
+# A Flax run, a torch run and the disturbed one.
+Runs = tuple[Record, Record, Record]
+
 
 @dataclass(frozen=True)
 class Drift:
@@ -86,9 +89,6 @@ def disturbed(truth: Record, dtype: str) -> Record:
 
     with patch.object(training, "gradients", gradients):
         return record_given(truth, "torch", "float64")
-
-
-Runs = tuple[Record, Record, Record]
 
 
 def _loss_rows(truth: Record, runs: Runs, dtype: str, window: int) -> Iterator[Row]:

@@ -57,6 +57,7 @@ from transformer_spec.tasks.task import Batch, fingerprint
 
 FOLDER = Path(__file__).parent
 NAMES = ("sort", "char-gpt")
+# The square root of the roundings along the longest path through an update; the module says why.
 PATH = 32
 Named = dict[str, np.ndarray]
 
