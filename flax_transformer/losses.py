@@ -17,11 +17,14 @@ def token_losses(
 
     Source: Szegedy et al. 2016, section 7; Vaswani et al. 2017, section 5.4 (s = 0.1).
     Differences: `F.cross_entropy` of torch agrees; Sockeye and fairseq spread s over V - 1 classes,
-    OpenNMT over V - 2.
+    OpenNMT over V - 2. The usual log_softmax has the gradient softmax * sum_v p_v - p, and its sum
+    is 1 but for a rounding that s makes the same in every token; here it is softmax - p.
     """
-    log_probs = jax.nn.log_softmax(widen(logits), axis=-1)
-    target = jnp.take_along_axis(log_probs, labels[..., None], axis=-1)[..., 0]
-    return -(1 - label_smoothing) * target - label_smoothing * log_probs.mean(-1)
+    logits = widen(logits)
+    logits = logits - jax.lax.stop_gradient(logits.max(-1, keepdims=True))
+    target = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+    log_total = jnp.log(jnp.exp(logits).sum(-1))
+    return log_total - (1 - label_smoothing) * target - label_smoothing * logits.mean(-1)
 
 
 def cross_entropy(
