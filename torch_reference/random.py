@@ -46,16 +46,18 @@ def threefry(
     x, y = x + words[0], y + words[1]
     for i in range(5):
         for turn in ((13, 15, 26, 6), (17, 29, 16, 24))[i % 2]:
-            x = x + y
-            y = _rotated(y, turn) ^ x
-        x = x + words[(i + 1) % 3]
-        y = y + words[(i + 2) % 3] + (i + 1)
+            x += y
+            y = _rotated(y, turn).bitwise_xor_(x)
+        x += words[(i + 1) % 3]
+        y += words[(i + 2) % 3] + (i + 1)
     return x, y
 
 
 def _rotated(x: Tensor, turn: int) -> Tensor:
-    # A shift to the right copies the sign bit; the mask takes the copies away.
-    return (x << turn) | ((x >> (32 - turn)) & ((1 << turn) - 1))
+    # A shift to the right copies the sign bit; the mask takes the copies away. The two halves have
+    # no bit in common, so that their sum, which is one pass with the other shift, is their union.
+    low = (x >> (32 - turn)).bitwise_and_((1 << turn) - 1)
+    return low.add_(x, alpha=1 << turn)
 
 
 def split(under: Key, num: int = 2) -> Int32[Tensor, "N 2"]:
