@@ -16,6 +16,7 @@ from transformer_spec.running import resuming
 from transformer_spec.running.directory import RunDirectory
 from transformer_spec.schedules import WarmupCosine
 from transformer_spec.tasks import make_task
+from transformer_spec.tasks.language_model import read_text
 
 
 @pytest.fixture(autouse=True)
@@ -166,6 +167,13 @@ class TestReturning:
         with pytest.raises(ConfigError, match="data: not what .* was trained on: sha256"):
             resuming.agree(about, path, other, config)
 
+    def test_the_same_text_may_lie_elsewhere(self, run, tmp_path):
+        path, trainer, task, config = run
+        text = tmp_path / "moved"
+        text.write_text(read_text(config.data), encoding="utf-8")
+        moved = replace(config, data=str(text))
+        assert go(path, trainer, make_task(task.model, moved), moved, resume=True) == 0
+
     def test_a_schedule_that_knows_its_end_keeps_it(self, run):
         path, _, task, config = run
         schedule = {"schedule": WarmupCosine(warmup_steps=2)}
@@ -226,15 +234,15 @@ class TestCommandLine:
         options, model, train = command_line.parse(["--resume", path])
         assert (model, train) == (task.model, config)
         assert (options.backend, options.preset) == ("torch", "char-gpt")
-        more = ["--backend", "jax", "--steps", "20", "--keep", "1", "--stop-after", "12"]
+        more = ["--backend", "jax", "--steps", "20", "--data", "x", "--stop-after", "12"]
         options, _, train = command_line.parse(["--resume", path, *more])
         assert (options.backend, options.stop_after) == ("jax", 12)
-        assert train == replace(config, steps=20, keep=1)
+        assert train == replace(config, steps=20, data="x")
         assert command_line.parse(["--resume", path, "--epochs", "2"])[2].steps is None
 
     @pytest.mark.parametrize(
         "flag",
-        ["--d-model 16", "--seed 1", "--preset sort", "--init-from x", "--run-dir x", "--data x"],
+        ["--d-model 16", "--seed 1", "--preset sort", "--init-from x", "--run-dir x"],
     )
     def test_a_flag_that_would_change_the_run_is_refused_by_name(self, stored, capsys, flag):
         line = self.refused(capsys, "--resume", stored[0], *flag.split())

@@ -19,8 +19,9 @@ from transformer_spec.running.directory import CONFIG, WEIGHTS, RunDirectory
 from transformer_spec.schedules import WarmupCosine
 from transformer_spec.tasks import Task
 
-# What a run may change on its return: none of these is in the formula of an update.
-FREE = ("steps", "epochs", "log_every", "eval_every", "save_every", "keep", "compile")
+# What a run may change on its return: none of these is in the formula of an update. `data` is where
+# a text lies; what is in it is known by its fingerprint.
+FREE = ("steps", "epochs", "log_every", "eval_every", "save_every", "keep", "compile", "data")
 STORED = {"backend", "preset", "init_from", "model", "train", "tokenizer"}
 
 
@@ -81,7 +82,7 @@ def agree(about: Manifest, path: Path, task: Task, config: TrainConfig) -> None:
     if about.fingerprint != task.fingerprint:
         raise ConfigError(
             f"data: not what {path} was trained on: sha256 {task.fingerprint}, not "
-            f"{about.fingerprint}; give back the file as it was"
+            f"{about.fingerprint}; give the file as it was, with --data if it lies elsewhere"
         )
     check_length(about, task, config)
 
