@@ -234,10 +234,10 @@ class TestCommandLine:
         options, model, train = command_line.parse(["--resume", path])
         assert (model, train) == (task.model, config)
         assert (options.backend, options.preset) == ("torch", "char-gpt")
-        more = ["--backend", "jax", "--steps", "20", "--data", "x", "--stop-after", "12"]
-        options, _, train = command_line.parse(["--resume", path, *more])
+        more = ["--backend", "jax", "--steps", "20", "--keep", "1", "--stop-after", "12"]
+        options, _, train = command_line.parse(["--resume", path, "--data", "x", *more])
         assert (options.backend, options.stop_after) == ("jax", 12)
-        assert train == replace(config, steps=20, data="x")
+        assert train == replace(config, steps=20, keep=1, data="x")
         assert command_line.parse(["--resume", path, "--epochs", "2"])[2].steps is None
 
     @pytest.mark.parametrize(
