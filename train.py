@@ -6,27 +6,27 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any
 
-from transformer_spec import command_line, descriptions
-from transformer_spec.checkpoint.durable import SaveError
-from transformer_spec.checkpoint.store import Saved
-from transformer_spec.display import Display
-from transformer_spec.experiment import TrainConfig
+from transformer_hub.errors import CheckpointError
 from transformer_spec.fields import ConfigError
-from transformer_spec.huggingface.errors import CheckpointError
-from transformer_spec.huggingface.starting import open_start
-from transformer_spec.plots import plot_losses
-from transformer_spec.running import looking, resuming
-from transformer_spec.running.directory import RunDirectory
-from transformer_spec.running.interruption import Interruption
-from transformer_spec.running.meter import Meter, NotFiniteError, evaluate
-from transformer_spec.running.saving import Saver
 from transformer_spec.schedules import learning_rate
-from transformer_spec.tasks import Task, make_task
+from transformer_spec.train_config import TrainConfig
+from transformer_training import command_line, descriptions
+from transformer_training.checkpoints.durable import SaveError
+from transformer_training.checkpoints.store import Saved
+from transformer_training.display import Display
+from transformer_training.plots import plot_losses
+from transformer_training.runs import looking, resuming
+from transformer_training.runs.directory import RunDirectory
+from transformer_training.runs.interruption import Interruption
+from transformer_training.runs.meter import Meter, NotFiniteError, evaluate
+from transformer_training.runs.saving import Saver
+from transformer_training.starting import open_start
+from transformer_training.tasks import Task, make_task
 
 TRAINERS = {
     "jax": "flax_transformer.training",
     "torch": "torch_reference.training",
-    "both": "parity.lockstep",
+    "both": "transformer_training.lockstep",
 }
 ENDED = {0: "stopped as asked", 130: "interrupted", 143: "stopped by SIGTERM"}
 

@@ -12,9 +12,9 @@ from flax_transformer.losses import count_tokens
 from flax_transformer.models import Model
 from flax_transformer.state import TrainState
 from transformer_spec import naming, taps
-from transformer_spec.experiment import TrainConfig
+from transformer_spec.batch import Batch
 from transformer_spec.parameters import parameter_shapes
-from transformer_spec.tasks.task import Batch
+from transformer_spec.train_config import TrainConfig
 from transformer_spec.watching import Watch
 
 

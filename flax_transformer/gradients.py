@@ -8,10 +8,10 @@ from jaxtyping import Array, Float, Int, Key
 
 from flax_transformer.losses import count_correct, count_tokens, cross_entropy, router_loss
 from flax_transformer.models import EncoderOutputs, Model, apply
+from transformer_spec.batch import Batch
 from transformer_spec.config import MixtureOfExperts
-from transformer_spec.experiment import TrainConfig
 from transformer_spec.taps import collecting
-from transformer_spec.tasks.task import Batch
+from transformer_spec.train_config import TrainConfig
 
 Metrics = dict[str, Any]
 

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from transformer_spec.experiment import TrainConfig
 from transformer_spec.naming import dotted
 from transformer_spec.parameters import is_decayed
+from transformer_spec.train_config import TrainConfig
 
 
 def decay_mask(params: Any, decay_all: bool) -> Any:

@@ -17,10 +17,10 @@ from flax_transformer.models import EncoderDecoder, Model, apply, build_model
 from flax_transformer.optim import apply_updates, global_norm, make_optimizer
 from flax_transformer.state import TrainState, from_named, to_named
 from transformer_spec import initializers, naming, streams
+from transformer_spec.batch import Batch
 from transformer_spec.config import ModelConfig
-from transformer_spec.experiment import TrainConfig
 from transformer_spec.state import NamedState
-from transformer_spec.tasks.task import Batch
+from transformer_spec.train_config import TrainConfig
 
 
 def parameter_template(model: Model) -> dict:

@@ -4,8 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from parity.pair import Result, compare
-    from parity.settings import NotComparableError
+    from parity.compare import Result, compare
+    from parity.observe.settings import NotComparableError
 
 __all__ = ["NotComparableError", "Result", "compare"]
 _HOMES = {"NotComparableError": "settings", "Result": "pair", "compare": "pair"}

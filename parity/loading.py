@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from parity.settings import NotComparableError
-from parity.taps import first_line
+from parity.observe.points import first_line
+from parity.observe.settings import NotComparableError
 
 _SPEC = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<shape>\d+(?:x\d+)*)(?::(?P<limit>\d+))?")
 

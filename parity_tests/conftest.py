@@ -33,7 +33,7 @@ def pytest_configure(config):
     import jax
     import torch
 
-    from parity.settings import make_comparable
+    from parity.observe.settings import make_comparable
 
     # Hundreds of programs are compiled and run a few times each: XLA is told not to work on their
     # speed. Tests that ask for `compiled_as_users_do`, and those that start train.py, are spared.
@@ -69,7 +69,7 @@ def pytest_report_header(config):
     import optax
     import torch
 
-    from parity.twins import torch_device
+    from verification.twins.pair import torch_device
 
     return [
         f"jax {jax.__version__}, flax {flax.__version__}, optax {optax.__version__}, "
@@ -102,7 +102,7 @@ def compiled_as_users_do(request):
 @pytest.fixture
 def ledger(request):
     """record(component, differences): fail above 1e-12, and keep the largest for the table."""
-    from parity.errors import FLOAT64_TOLERANCE
+    from parity.judge.errors import FLOAT64_TOLERANCE
 
     table = request.config.stash[LEDGER]
 

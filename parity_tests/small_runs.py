@@ -5,17 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import train
-from parity_tests.test_training import small
-from transformer_spec.checkpoint import store
-from transformer_spec.checkpoint.store import Saved
-from transformer_spec.display import Display
-from transformer_spec.experiment import TrainConfig
+from parity_tests.training.test_training import small
 from transformer_spec.parameters import parameter_shapes
-from transformer_spec.running import resuming
-from transformer_spec.running.directory import RunDirectory
-from transformer_spec.running.saving import Saver
 from transformer_spec.schedules import Constant
-from transformer_spec.tasks import Task, language_model, make_task, sort
+from transformer_spec.train_config import TrainConfig
+from transformer_training.checkpoints import store
+from transformer_training.checkpoints.store import Saved
+from transformer_training.display import Display
+from transformer_training.runs import resuming
+from transformer_training.runs.directory import RunDirectory
+from transformer_training.runs.saving import Saver
+from transformer_training.tasks import Task, language_model, make_task, sort
 
 TIMES = {"seconds", "tokens_per_second"}
 

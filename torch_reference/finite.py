@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch_reference.gradients import gradients, in_dtype
 from torch_reference.state import TrainState
 from transformer_spec import taps
-from transformer_spec.experiment import TrainConfig
+from transformer_spec.batch import Batch
 from transformer_spec.parameters import parameter_shapes
-from transformer_spec.tasks.task import Batch
+from transformer_spec.train_config import TrainConfig
 from transformer_spec.watching import Watch
 
 

@@ -12,10 +12,10 @@ from torch_reference import random
 from torch_reference.dropout import set_dropout_keys
 from torch_reference.losses import count_correct, count_tokens, cross_entropy, router_loss
 from torch_reference.models import EncoderOutputs, Model
+from transformer_spec.batch import Batch
 from transformer_spec.config import MixtureOfExperts
-from transformer_spec.experiment import TrainConfig
 from transformer_spec.taps import collecting
-from transformer_spec.tasks.task import Batch
+from transformer_spec.train_config import TrainConfig
 
 Metrics = dict[str, Any]
 

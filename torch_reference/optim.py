@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from transformer_spec.experiment import TrainConfig
 from transformer_spec.parameters import is_decayed
+from transformer_spec.train_config import TrainConfig
 
 
 def decay_mask(model: nn.Module, decay_all: bool) -> dict[str, bool]:

@@ -17,10 +17,10 @@ from torch_reference.models import Model, build_model
 from torch_reference.optim import apply_updates, clip_by_global_norm, global_norm, make_optimizer
 from torch_reference.state import TrainState, from_named, to_named
 from transformer_spec import initializers, naming, streams
+from transformer_spec.batch import Batch
 from transformer_spec.config import ModelConfig
-from transformer_spec.experiment import TrainConfig
 from transformer_spec.state import NamedState
-from transformer_spec.tasks.task import Batch
+from transformer_spec.train_config import TrainConfig
 
 
 @torch.no_grad()

@@ -16,10 +16,10 @@ from transformer_spec.config import (
     Rotary,
     Sinusoidal,
 )
-from transformer_spec.experiment import TrainConfig
 from transformer_spec.fields import ConfigError, nearest
 from transformer_spec.published import PUBLISHED
 from transformer_spec.schedules import Constant, InverseSqrt, WarmupConstant
+from transformer_spec.train_config import TrainConfig
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from parity_tests.survival.process import Process, one_line, partials
 from parity_tests.survival.runs import Left, Setting, returning, went_on
-from transformer_spec.checkpoint import durable, store
+from transformer_training.checkpoints import durable, store
 
 # Moments to be killed at: somewhere on the way to the first update, somewhere among the updates,
 # and while a checkpoint is written.

@@ -11,12 +11,12 @@ import numpy as np
 
 from parity_tests.small_runs import curve
 from parity_tests.survival.process import TRAIN, finished
-from transformer_spec.checkpoint import load_arrays, store
-from transformer_spec.checkpoint.store import Saved
 from transformer_spec.config import ModelConfig
-from transformer_spec.experiment import TrainConfig
 from transformer_spec.parameters import parameter_shapes
-from transformer_spec.running.resuming import stored_config
+from transformer_spec.train_config import TrainConfig
+from transformer_training.checkpoints import load_arrays, store
+from transformer_training.checkpoints.store import Saved
+from transformer_training.runs.resuming import stored_config
 
 # Sizes at which an update takes milliseconds, and dropout is on. Records come at odd updates.
 SIZES = {"max-seq-len": 8, "d-model": 8, "num-heads": 2, "num-layers": 1, "batch-size": 4}

@@ -21,7 +21,7 @@ from parity_tests.survival.test_damage import (
     pipe,
     truncated,
 )
-from transformer_spec.running.directory import RunDirectory
+from transformer_training.runs.directory import RunDirectory
 
 pytestmark = pytest.mark.survival
 

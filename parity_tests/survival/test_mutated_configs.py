@@ -9,10 +9,10 @@ import pytest
 
 from parity_tests.survival.mutate import CHANGES, MUTATIONS, places
 from parity_tests.survival.tally import BEFORE, EQUAL, Tally, cases, copied, equal_if
-from transformer_spec.checkpoint import manifest
 from transformer_spec.config import Causal, FeedForward, LayerNorm, ModelConfig
 from transformer_spec.fields import Variant
-from transformer_spec.running.resuming import FREE
+from transformer_training.checkpoints import manifest
+from transformer_training.runs.resuming import FREE
 
 pytestmark = pytest.mark.survival
 

@@ -9,7 +9,7 @@ import pytest
 
 from parity_tests.survival.mutate_tensors import MUTATIONS, parts
 from parity_tests.survival.tally import BEFORE, Tally, cases, copied, equal_if
-from transformer_spec.checkpoint import manifest
+from transformer_training.checkpoints import manifest
 
 pytestmark = pytest.mark.survival
 

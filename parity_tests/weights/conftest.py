@@ -6,7 +6,7 @@ started.
 
 import pytest
 
-from transformer_spec.huggingface import from_pretrained, save_pretrained
+from transformer_hub import from_pretrained, save_pretrained
 
 
 @pytest.fixture(scope="class")

@@ -10,8 +10,8 @@ import pytest
 from parity_tests.weights import originals
 from parity_tests.weights.archives import Archive
 from parity_tests.weights.twins import Arrays, low_precision, worst
+from transformer_hub import Pretrained
 from transformer_spec import parameters
-from transformer_spec.huggingface import Pretrained
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
-from parity.taps import to_numpy
+from parity.observe.points import to_numpy
 from parity_tests.weights import originals
 from parity_tests.weights.archives import Archive
 from parity_tests.weights.hub import HubModel, Original
 from parity_tests.weights.padding import padded
-from transformer_spec.huggingface import open_pretrained
+from transformer_hub import open_pretrained
 
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 PROMPT = "The capital of France is"

@@ -11,15 +11,16 @@ import flax_transformer
 import torch_reference
 from flax_transformer import decoding as flax_decoding
 from flax_transformer.training import parameter_template
-from parity import precision, roundings
-from parity.errors import FLOAT64_TOLERANCE, differences
-from parity.flax_side import FlaxSide
-from parity.taps import Run
-from parity.torch_side import TorchSide
-from parity.twins import tensors, torch_device
+from parity.judge import precision
+from parity.judge.errors import FLOAT64_TOLERANCE, differences
+from parity.observe.flax_side import FlaxSide
+from parity.observe.points import Run
+from parity.observe.torch_side import TorchSide
 from torch_reference import decoding as torch_decoding
 from transformer_spec import naming
 from transformer_spec.config import ModelConfig
+from verification.twins import roundings
+from verification.twins.pair import tensors, torch_device
 
 Arrays = dict[str, np.ndarray]
 

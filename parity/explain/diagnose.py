@@ -1,0 +1,141 @@
+"""Why a module differs: each difference replayed from what its code read, causes solved for.
+
+For every value that the faulty module's code computed, the concepts in `parity.causes` say which
+form the reference's value has and which the candidate's, with constants (an epsilon, a scale, a
+window, an offset) solved from the numbers. A cause is reported only if it reproduces the
+candidate's value down to rounding. Faults in several values of a module are explained one by one.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from parity.explain.causes import (
+    attention,
+    distances,
+    feed_forward,
+    gradients,
+    heads,
+    linear,
+    masks,
+    norms,
+    plain_attention,
+    positions,
+    relations,
+    rotary,
+    rotation,
+)
+from parity.explain.causes.evidence import Cause, Computed, Evidence, Explain, gather
+from parity.explain.localize import Fault
+from parity.judge.errors import gap
+from parity.observe.points import Passed, Run
+
+# What knows the concept comes first; relations between any two arrays are the last resort.
+CONCEPTS: tuple[Explain, ...] = (
+    norms.different_norm,
+    linear.different_linear,
+    linear.different_embedding,
+    heads.different_head,
+    rotation.different_turn,
+    attention.different_scores,
+    attention.different_weights,
+    attention.different_context,
+    feed_forward.different_activation,
+    positions.different_table,
+    rotary.different_rotations,
+    distances.different_buckets,
+    plain_attention.different_attention,
+)
+INTEGERS: tuple[Explain, ...] = (positions.different_ids, masks.different_mask)
+
+
+def diagnose(
+    fault: Fault,
+    reference: Run,
+    candidate: Run,
+    params: Mapping[str, np.ndarray],
+    sizes: Mapping[str, float],
+    tolerance: float,
+) -> list[Cause]:
+    """The causes of one fault, from the local runs of both sides; none where nothing explains it.
+
+    Args:
+        reference, candidate: the local runs.
+        params: the parameters, the same on both sides, by name.
+        sizes: numbers that a constant may be made of, by name.
+    """
+    evidence = gather(fault.module, reference, candidate, params, sizes)
+    if fault.stage == "backward":
+        return _once(list(gradients.different_gradients(evidence)))
+    found = _calls(fault, reference, candidate)
+    for value in evidence.computed:
+        if gap(value.candidate, value.reference) > tolerance:
+            found += _explain(evidence, value)
+    return _once(found)
+
+
+def _explain(evidence: Evidence, value: Computed) -> list[Cause]:
+    if value.reference.shape != value.candidate.shape and value.reference.dtype.kind == "f":
+        return []
+    if value.reference.dtype.kind != "f":
+        return [cause for explain in INTEGERS for cause in explain(evidence, value)]
+    if not np.isfinite(value.candidate).all():
+        known = list(attention.different_weights(evidence, value))
+        return known or list(relations.not_finite(evidence, value))
+    for explain in (*CONCEPTS, *relations.RELATIONS):
+        causes = list(explain(evidence, value))
+        if causes:
+            return causes
+    return []
+
+
+def _calls(fault: Fault, reference: Run, candidate: Run) -> list[Cause]:
+    """Children called by one side alone, and arrays that are not handed on."""
+    ours, theirs = (_called(run, fault.module) for run in (reference, candidate))
+    never, extra = sorted(ours - theirs), sorted(theirs - ours)
+    causes = []
+    if never and not candidate.error:
+        text = f"{', '.join(never)} is never called"
+        text += f"; {', '.join(extra)} is called instead" if extra else ""
+        causes.append(Cause(text, f"call {', '.join(never)}"))
+    for key, passed in reference.passed.items():
+        other = candidate.passed.get(key)
+        own = passed.point.kind == "input" and passed.point.module == fault.module
+        if not own or other is None:
+            continue
+        causes += _handed_besides(passed, other, reference)
+        if len(other.arrays) < len(passed.arrays):
+            kinds = [a.dtype for a in passed.arrays]
+            what = "the mask is" if bool in kinds else "an argument is"
+            text = f"{what} not handed to {passed.point.name}"
+            causes.append(Cause(text, "hand it on"))
+            break
+    return causes
+
+
+def _handed_besides(ours: Passed, theirs: Passed, reference: Run) -> list[Cause]:
+    """Arguments of a call that the reference does not hand over, and what else gets the same."""
+    causes = []
+    if len(theirs.arrays) <= len(ours.arrays):
+        return causes
+    for name, array in zip(theirs.point.arguments, theirs.arrays, strict=True):
+        if name in ours.point.arguments:
+            continue
+        others = [
+            p.point.name for p in reference.passed.values()
+            if p.point.kind == "input" and p.point.module == ours.point.module
+            and any(np.array_equal(array, other) for other in p.arrays)
+        ]  # fmt: skip
+        like = f", the same as to {others[0]}" if others else ""
+        text = f"{name} is handed to {ours.point.name}{like}; the reference hands it none"
+        causes.append(Cause(text, f"do not hand {name} on", 0.0 if others else None))
+    return causes
+
+
+def _called(run: Run, module: str) -> set[str]:
+    points = [passed.point for passed in run.passed.values()]
+    return {p.name for p in points if p.kind == "input" and p.module == module and p.name != module}
+
+
+def _once(causes: list[Cause]) -> list[Cause]:
+    return list({cause.text: cause for cause in causes}.values())

@@ -1,0 +1,309 @@
+"""`python -m parity` and `parity.compare` as a user has them: a pair of their own, and mistakes."""
+
+import json
+import re
+import textwrap
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import parity
+from parity import loading
+from parity.__main__ import main
+from parity.observe.renames import renamer
+from parity_tests.processes import run
+
+PAIR = """
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import torch
+import torch.nn.functional as F
+
+WIDTH, HEADS = 12, 3
+
+
+class TorchBlock(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(WIDTH)
+        self.q, self.k, self.v, self.out = (torch.nn.Linear(WIDTH, WIDTH) for _ in range(4))
+        self.up, self.down = torch.nn.Linear(WIDTH, 20), torch.nn.Linear(20, WIDTH)
+
+    def forward(self, x):
+        h = self.norm(x)
+        q, k, v = (
+            f(h).reshape(*x.shape[:2], HEADS, -1).transpose(1, 2) for f in (self.q, self.k, self.v)
+        )
+        context = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(context.transpose(1, 2).reshape(x.shape))
+        return x + self.down(F.gelu(self.up(x)))
+
+
+class FlaxBlock(nn.Module):
+    eps: float = 1e-5
+    swapped: bool = False
+    scale: float = (WIDTH // HEADS) ** -0.5
+    approximate: bool = False
+
+    @nn.compact
+    def __call__(self, x):
+        h = nn.LayerNorm(epsilon=self.eps, name="norm")(x)
+        q, k, v = (nn.Dense(WIDTH, name=n)(h).reshape(*x.shape[:2], HEADS, -1) for n in "qkv")
+        if self.swapped:
+            q, k = k, q
+        scores = jnp.einsum("btnh,bsnh->bnts", q, k) * self.scale
+        causal = jnp.tril(jnp.ones(scores.shape[-2:], bool))
+        wide = scores.astype(jnp.promote_types(scores.dtype, jnp.float32))
+        weights = jax.nn.softmax(jnp.where(causal, wide, -jnp.inf), -1).astype(x.dtype)
+        context = jnp.einsum("bnts,bsnh->btnh", weights, v).reshape(x.shape)
+        x = x + nn.Dense(WIDTH, name="out")(context)
+        up = nn.Dense(20)
+        down = nn.Dense(WIDTH)
+        return x + down(nn.gelu(up(x), approximate=self.approximate))
+
+
+def build_torch():
+    torch.manual_seed(0)
+    model = TorchBlock().eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, 0.0, 0.4)
+    return model
+
+
+def right():
+    return FlaxBlock()
+
+
+def wrong():
+    return FlaxBlock(eps=1e-6, swapped=True, scale=1.0)
+
+
+def deeper():
+    return torch.nn.Sequential(build_torch(), torch.nn.Linear(WIDTH, WIDTH))
+
+
+def poisoned():
+    model = build_torch()
+    model.up.weight.data[0, 0] = float("nan")
+    return model
+
+
+def training():
+    return torch.nn.Sequential(torch.nn.Dropout(0.5), torch.nn.Linear(WIDTH, WIDTH))
+
+
+def dense():
+    return nn.Sequential([nn.Dropout(0.5, deterministic=True), nn.Dense(WIDTH)])
+
+
+def number():
+    return 3
+
+
+def table():
+    return torch.nn.Embedding(7, 4)
+
+
+def flax_table():
+    return nn.Embed(7, 4)
+
+
+def fails():
+    raise RuntimeError("no checkpoint here")
+"""
+RENAMES = ["--rename", "Dense_0=up", "--rename", "Dense_1=down"]
+
+
+@pytest.fixture(scope="module")
+def mine(tmp_path_factory):
+    path = tmp_path_factory.mktemp("pair") / "mine.py"
+    path.write_text(textwrap.dedent(PAIR))
+    return str(path)
+
+
+def compare(mine: str, torch_name: str, flax_name: str, *rest: str, inputs: str = "2x5x12") -> int:
+    places = f"{mine}:{torch_name}", f"{mine}:{flax_name}"
+    return main(["compare", *places, "--inputs", inputs, *rest])
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+def test_an_equal_pair_is_called_equal(float64, mine, capsys, dtype):
+    assert compare(mine, "build_torch", "right", *RENAMES, "--dtype", dtype) == 0
+    assert f"\nEQUAL in {dtype}" in capsys.readouterr().out
+
+
+def test_three_mistakes_are_found_and_named_by_one_command(float64, mine, capsys):
+    assert compare(mine, "build_torch", "wrong", *RENAMES) == 1
+    said = capsys.readouterr().out
+    assert "epsilon 1e-06 where the reference epsilon 1e-05" in said
+    assert "k is the query, q the key and v the value" in said
+    assert "score scale 1, where the reference has 0.5 = head_dim**-0.5" in said
+    assert "first fault, free-running: norm" in said
+
+
+def test_json_holds_every_value(float64, mine, capsys):
+    assert compare(mine, "build_torch", "right", *RENAMES, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["equal"]
+    names = {value["name"] for value in found["values"]}
+    assert {"output of norm", "output of q", "up.weight"} <= names
+    assert all(value["verdict"] == "equal" for value in found["values"])
+
+
+PAIRED = "compare {mine}:build_torch {mine}:right --inputs 2x5x12"
+NAMED = "--rename Dense_0=up --rename Dense_1=down"
+MISTAKES = {
+    "no file": ("compare gone.py:f gone.py:g --inputs 2x3", "gone.py: no such file"),
+    "no function": (
+        "compare {mine}:nothing {mine}:right --inputs 2x5x12",
+        "no function nothing there; there are: ",
+    ),
+    "a function that fails": (
+        "compare {mine}:build_torch {mine}:fails --inputs 2x3",
+        "fails: RuntimeError: no checkpoint here",
+    ),
+    "no module": (
+        "compare {mine}:number {mine}:right --inputs 2x3",
+        "torch: a torch module is needed, this is int",
+    ),
+    "modules the wrong way round": (
+        "compare {mine}:right {mine}:build_torch --inputs 2x3",
+        "torch: a torch module is needed, this is FlaxBlock",
+    ),
+    "ids outside the table": (
+        "compare {mine}:table {mine}:flax_table --inputs 2x30:99",
+        "torch does not run: IndexError: index out of range",
+    ),
+    "no inputs": (
+        "compare {mine}:build_torch {mine}:right --inputs two",
+        "--inputs two: expected 2x5x12",
+    ),
+    "a wrong rank": (
+        f"compare {{mine}}:build_torch {{mine}}:right --inputs 5x12 {NAMED}",
+        "does not run: ",
+    ),
+    "an unmatched parameter": (
+        f"{PAIRED} --rename Dense_1=down",
+        r"Flax's Dense.0.weight \(20, 12\) has no partner \(nearest in torch",
+    ),
+    "another depth": (
+        "compare {mine}:deeper {mine}:right --inputs 2x5x12",
+        "parameters left unmatched: ",
+    ),
+    "NaN": (
+        f"compare {{mine}}:poisoned {{mine}}:right --inputs 2x5x12 {NAMED}",
+        "up.weight holds NaN or infinities",
+    ),
+    "a model in training": (
+        "compare {mine}:training {mine}:dense --inputs 2x12",
+        r"drops values: it is training; run: module.eval\(\)",
+    ),
+    "a wrong renaming": (
+        f"{PAIRED} --rename Dense_0",
+        "--rename Dense_0: expected FLAX_NAME=torch_name",
+    ),
+    "an unknown dtype": (
+        f"{PAIRED} --dtype float8",
+        "dtype: 'float8' is not usable; one of float64",
+    ),
+    "an unknown preset": ("check char-gtp", "did you mean char-gpt"),
+    "negative steps": ("check char-gpt --steps -1", "--steps: -1 is not usable"),
+    "no output": ("report", "give --html FILE, --markdown FILE or --json"),
+    "no folder": ("report --html gone/report.html", "gone/report.html: no such folder"),
+    "an unknown bug": ("bugs XYZ-1", "XYZ-1: no such bug"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_one_line_and_status_2(float64, mine, capsys, name):
+    line, message = MISTAKES[name]
+    assert main(line.format(mine=mine).split()) == 2
+    said = capsys.readouterr()
+    assert "EQUAL" not in said.out
+    assert said.err.count("\n") == 1
+    assert re.search(message, said.err), said.err
+
+
+def test_a_session_without_float64_is_refused_with_the_line_that_fixes_it(mine):
+    jax.config.update("jax_enable_x64", False)
+    try:
+        with pytest.raises(parity.NotComparableError, match=r'update\("jax_enable_x64", True\)'):
+            parity.compare(torch.nn.Linear(2, 2), nn.Dense(2), inputs=[np.ones((3, 2))])
+    finally:
+        jax.config.update("jax_enable_x64", True)
+
+
+def test_constant_outputs_are_no_comparison(float64):
+    layer = torch.nn.Linear(2, 2)
+    torch.nn.init.zeros_(layer.weight)
+    torch.nn.init.ones_(layer.bias)
+    with pytest.raises(parity.NotComparableError, match="the output is constant"):
+        parity.compare(layer, nn.Sequential([nn.Dense(2)]), inputs=[np.ones((3, 2))],
+                       renames={"layers_0": ""})  # fmt: skip
+
+
+def test_loaded_weights_are_compared_as_they_are(float64):
+    layer, module = torch.nn.Linear(3, 3), nn.Dense(3)
+    kernel = layer.weight.detach().double().numpy()
+    variables = {"params": {"kernel": jnp.asarray(kernel), "bias": jnp.asarray(
+        layer.bias.detach().double().numpy())}}  # fmt: skip
+    x = np.random.default_rng(0).normal(size=(5, 3))
+    found = parity.compare(layer, module, variables, [x], weights="loaded")
+    assert not found.equal
+    assert found.examination.parameters["weight"].text == "transposed"
+    crossed = parity.compare(layer, module, inputs=[x])
+    assert crossed.equal
+
+
+@pytest.mark.parametrize("framework", ["jax", "torch"])
+def test_a_framework_that_is_not_installed_is_named_with_its_install_line(framework):
+    program = (
+        f"import sys; sys.modules[{framework!r}] = None; "
+        "from parity.__main__ import main; sys.exit(main(['check', 'sort']))"
+    )
+    done = run("-c", program)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert f"{framework} is not installed; run: pip install" in done.stderr
+
+
+def test_the_longest_renaming_decides():
+    rename = renamer({"Dense_0": "fc", "block": "body", "block.Dense_1.kernel": "body.w"})
+    assert rename("Dense.0.weight") == "fc.weight"
+    assert rename("block.Dense.0.bias") == "body.Dense.0.bias"
+    assert rename("block.Dense.1.weight") == "body.w"
+    assert rename("Dense.01.weight") == "Dense.01.weight"
+
+
+def test_inputs_are_read_from_every_form(tmp_path):
+    np.savez(tmp_path / "x.npz", ids=np.arange(3))
+    assert list(loading.inputs([str(tmp_path / "x.npz")])) == ["ids"]
+    ids, x = loading.inputs(["2x7:5", "3x4"])
+    assert ids.shape == (2, 7)
+    assert ids.max() < 5
+    assert x.dtype == np.float64
+    assert set(loading.inputs(["a=2", "b=3x1:9"])) == {"a", "b"}
+
+
+@pytest.mark.slow
+def test_check_compares_a_preset_and_its_updates(float64, capsys):
+    assert main(["check", "char-modern", "--grads", "--steps", "2", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["equal"]
+    kinds = {value["kind"] for value in found["values"]}
+    assert kinds == {"value", "gradient", "parameter gradient"}
+    assert found["steps"]["loss_difference"] < 1e-12
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("decoder")
+def test_bugs_are_scored_from_the_command_line(float64, capsys):
+    assert main(["bugs", "ATT-01", "NRM-04", "--false-alarms", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "caught          2 of 2" in said
+    assert "false alarms    0 of 1" in said

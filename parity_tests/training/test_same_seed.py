@@ -1,0 +1,148 @@
+"""The same seed, the same run: no weights are copied, and dropout is on."""
+
+from dataclasses import replace
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from flax_transformer import training as flax_training
+from flax_transformer.models import build_model
+from parity.judge.errors import difference
+from parity.observe.bridge import to_torch
+from parity_tests.processes import run_python
+from parity_tests.training.test_training import small
+from torch_reference import build_model as build_torch
+from torch_reference import random
+from torch_reference import training as torch_training
+from torch_reference.dropout import set_dropout_keys
+from transformer_spec import naming, streams
+from verification.twins.hostile import hostile_config, tokens
+
+UPDATES = 30
+
+
+def trainers(name: str, **changes):
+    task, train = small(name, dropout=True, seed=7, **changes)
+    both = (flax_training, torch_training)
+    return task, [module.Trainer(task.model, train) for module in both]
+
+
+FRESH = """
+import numpy as np
+from dataclasses import replace
+from typing import get_args
+import flax_transformer.training, torch_reference.training
+from transformer_spec import PRESETS
+from transformer_spec.initializers import Scheme
+from transformer_training.tasks import make_task
+
+widths = zip(get_args(Scheme), ["float32", "float32", "float32", "float64", "float32"])
+cases = [("char-gpt", scheme, dtype) for scheme, dtype in widths]
+for name, scheme, dtype in cases:
+    train = replace(PRESETS[name].train, dtype=dtype, seed=7, init=scheme)
+    model = make_task(PRESETS[name].model, train).model
+    modules = (flax_transformer.training, torch_reference.training)
+    ours, theirs = (m.Trainer(model, train).parameters() for m in modules)
+    assert ours.keys() == theirs.keys()
+    for parameter, value in ours.items():
+        assert value.dtype == theirs[parameter].dtype == dtype
+        units = np.abs(value - theirs[parameter]) / np.spacing(np.abs(value))
+        assert units.max() <= 4, (name, scheme, dtype, parameter, units.max())
+print("the same")
+"""
+
+
+def test_both_begin_with_the_same_parameters():
+    """Uniform, normal and truncated numbers of every scheme: 4 units in the last place.
+
+    In a process that compiles as users do: the suite's own way rounds once more on the way.
+    """
+    assert "the same" in run_python(FRESH)
+
+
+@pytest.mark.parametrize("name", [pytest.param("sort", marks=pytest.mark.slow), "char-gpt"])
+def test_both_take_the_same_steps(float64, compiled_as_users_do, name):
+    task, (flax, twin) = trainers(name)
+    losses = []
+    for update in range(1, UPDATES + 1):
+        batch = task.train_batch(update)
+        ours, theirs = (float(t.train(batch, 1e-3)["loss"]) for t in (flax, twin))
+        assert abs(ours - theirs) <= 1e-10 * abs(theirs), update
+        losses.append(ours)
+    assert losses[-1] < 0.95 * losses[0]
+
+
+ARCHITECTURES = {
+    "decoder": {},
+    "encoder_decoder": {"arch": "encoder_decoder", "num_decoder_layers": 2},
+}
+
+
+@pytest.mark.parametrize(
+    "arch", ["decoder", pytest.param("encoder_decoder", marks=pytest.mark.slow)]
+)
+def test_every_dropout_drops_the_same(float64, arch):
+    """Rates differ from site to site: two that swapped their streams would show."""
+    rates = {"embed": 0.1, "attn": 0.3, "attn_out": 0.2, "ffn_hidden": 0.35, "ffn_out": 0.15}
+    config = hostile_config(
+        **ARCHITECTURES[arch], **{f"{n}_dropout": rate for n, rate in rates.items()}
+    )
+    ids = tokens(23, 3, 7)
+    names = ("source", "target") if arch == "encoder_decoder" else ("tokens",)
+    model, twin = build_model(config), build_torch(config).double().train()
+    inputs = {name: jnp.asarray(ids) for name in names}
+    params = jax.tree.map(
+        lambda x: jnp.asarray(x, jnp.float64), model.init(jax.random.key(0), **inputs)["params"]
+    )
+    to_torch(params, twin)
+    rngs = {"dropout": jax.random.key(3)}
+    expected = model.apply({"params": params}, **inputs, deterministic=False, rngs=rngs)
+    set_dropout_keys(twin, random.key(3))
+    found = twin(**{name: torch.tensor(ids) for name in names}).detach()
+    assert difference("output", found.numpy(), np.asarray(expected)).error <= 1e-12
+    at_rest = model.apply({"params": params}, **inputs)
+    assert difference("output", np.asarray(at_rest), np.asarray(expected)).error > 0.1
+
+
+class Drawing(nn.Module):
+    def __call__(self):
+        return [self.make_rng("dropout") for _ in range(2)]
+
+
+class Outer(nn.Module):
+    def setup(self):
+        self.layers = [Drawing() for _ in range(12)]
+
+    def __call__(self):
+        return [layer() for layer in self.layers]
+
+
+def test_linen_derives_keys_from_path_and_count_as_it_did():
+    """Fails if a release of Flax changes it: then torch's streams are no longer Linen's."""
+    made = Outer().apply({}, rngs={"dropout": jax.random.key(5)})
+    for i, calls in enumerate(made):
+        for count, key in enumerate(calls, start=1):
+            number = streams.number(*naming.linen_path(f"layers.{i}"), count)
+            expected = random.fold_in(random.key(5), number).numpy().view(np.uint32)
+            np.testing.assert_array_equal(jax.random.key_data(key), expected)
+
+
+@pytest.mark.parametrize(
+    "name", ["embed_dropout", "decoder.layers.10.attn.weights_dropout", "layers.0"]
+)
+def test_a_linen_path_is_the_inverse_of_a_torch_name(name):
+    assert naming.module_name(naming.linen_path(name)) == name
+
+
+def test_a_torch_module_by_itself_draws_from_torchs_generator():
+    twin = build_torch(replace(hostile_config(), embed_dropout=0.5)).train()
+    ids = torch.tensor(tokens(23, 2, 5))
+    torch.manual_seed(1)
+    first, second = twin(ids), twin(ids)
+    torch.manual_seed(1)
+    assert torch.equal(twin(ids), first)
+    assert not torch.equal(first, second)
