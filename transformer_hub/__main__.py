@@ -1,13 +1,13 @@
-"""`python -m transformer_hub`: look at checkpoints of the hub, import, export."""
+"""`python -m transformer_hub`: inspect, import and export checkpoints of the hub."""
 
 import argparse
 import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from rich.console import Console
@@ -20,27 +20,19 @@ from rich.progress import (
 )
 from safetensors import SafetensorError
 
-from transformer_hub import (
-    FAMILIES,
-    Checkpoint,
-    CheckpointError,
-    Pretrained,
-    open_checkpoint,
-    open_pretrained,
-    save_pretrained,
-)
-from transformer_hub.errors import explained
-from transformer_hub.files import new_directory
-from transformer_hub.opening import FLOATS
-from transformer_hub.safetensors_files import SINGLE
-from transformer_hub.stored import CONFIG
+from transformer_hub.checkpoint import FLOATS, Checkpoint, open_checkpoint, open_pretrained
+from transformer_hub.errors import CheckpointError, explained
+from transformer_hub.families import FAMILIES
+from transformer_hub.formats import safetensors_files
+from transformer_hub.formats.any_format import CONFIG
+from transformer_hub.formats.safe_files import new_directory
+from transformer_hub.pretrained import Pretrained, save_pretrained
 from transformer_spec import parameters
-from transformer_training.checkpoints import save_arrays
-from transformer_training.command_line import Parser
+from transformer_spec.fields import nearest, one_line
 
 PROGRAM = "python -m transformer_hub"
 DESCRIPTION = f"""\
-Checkpoints of the Hugging Face hub as ours, and ours as theirs.
+Convert checkpoints of the Hugging Face hub to this project's parameters, and back.
 
   hf download openai-community/gpt2 --local-dir gpt2    (the hub's own program)
   {PROGRAM} inspect gpt2
@@ -49,54 +41,83 @@ Checkpoints of the Hugging Face hub as ours, and ours as theirs.
   python train.py --init-from imported/gpt2 ...    (for a task with its vocabulary)
   {PROGRAM} export runs/... exported --family gpt2
 
-PATH is a directory with a config.json and model.safetensors, pytorch_model.bin (both also in
-shards) or flax_model.msgpack, or a GGUF file of a LLaMA. Tokenizers are not read or written.
-Families: {", ".join(FAMILIES)}.
+PATH is a local directory with a config.json and model.safetensors, pytorch_model.bin (both also in
+shards) or flax_model.msgpack, or a GGUF file of a LLaMA. Nothing is downloaded; tokenizers are not
+read or written. Families: {", ".join(FAMILIES)}.
 
-Nothing that a file holds is run, and links out of the directory, as in the hub's cache, are not
-followed. Exit status 2 with one line for whatever cannot be used.
+No code in a file is run, and links out of the directory, as in the hub's cache, are not followed.
+What cannot be used is reported in one line, with exit status 2.
 """
 
 
-def main(argv: list[str] | None = None) -> int:
-    options = _parser().parse_args(argv)
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser that reports a mistake in one line, with the nearest right word."""
+
+    def __init__(self, **kwargs: Any):
+        super().__init__(
+            formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **kwargs
+        )
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {one_line(message)}; see --help\n")
+
+    def parse(self, argv: Sequence[str] | None) -> argparse.Namespace:
+        options, unknown = self.parse_known_args(argv)
+        if unknown:
+            command: Parser = options.parser
+            command.error(f"{unknown[0]}: {command.nearest_flag(unknown[0])}")
+        return options
+
+    def nearest_flag(self, word: str) -> str:
+        if not word.startswith("-"):
+            return "one argument too many"
+        return f"no such flag; {nearest(word.split('=')[0], self._option_string_actions)}"
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            raise argparse.ArgumentError(action, f"no {value!r}; {nearest(value, action.choices)}")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; its exit status."""
+    options = _parser().parse(argv)
     try:
-        options.run(options)
+        options.execute(options)
     except CheckpointError as error:
         print(f"{PROGRAM}: error: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # whoever reads has seen enough, as `head` has
+    except BrokenPipeError:  # the reader of a pipe, such as `head`, has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
-        print(f"{PROGRAM}: stopped", file=sys.stderr)
+        print(f"{PROGRAM}: interrupted", file=sys.stderr)
         return 130
     return 0
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        prog=PROGRAM,
-        description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = Parser(prog=PROGRAM, description=DESCRIPTION)
     commands = parser.add_subparsers(required=True, metavar="inspect|import|export")
-    show = _command(commands, "inspect", _inspect, "show what a checkpoint holds")
+    show = _add_command(commands, "inspect", _inspect, "show what a checkpoint holds")
     show.add_argument("path", metavar="PATH", help="of the hub, imported, or a run's directory")
     show.add_argument("--tensors", action="store_true", help="list every stored tensor too")
-    read = _command(commands, "import", _import, "write a checkpoint of the hub as ours")
+    read = _add_command(commands, "import", _import, "convert a checkpoint of the hub to ours")
     read.add_argument("path", metavar="PATH", help="a directory or a GGUF file")
     read.add_argument("out", metavar="OUT", help="a new directory")
-    read.add_argument("--dtype", choices=FLOATS, help="default: what is stored")
-    write = _command(commands, "export", _export, "write a directory that transformers opens")
-    write.add_argument("path", metavar="RUN", help="a run's directory, or what was imported")
+    read.add_argument(
+        "--dtype", choices=FLOATS, help="convert the parameters; default: as they are stored"
+    )
+    write = _add_command(commands, "export", _export, "write a directory that transformers opens")
+    write.add_argument("path", metavar="RUN", help="a run's directory, or an imported one")
     write.add_argument("out", metavar="OUT", help="a new directory")
-    write.add_argument("--family", choices=FAMILIES, help="default: what it was imported from")
+    write.add_argument("--family", choices=FAMILIES, help="default: the family it was imported as")
     return parser
 
 
-def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], None], help: str) -> Any:
-    command = commands.add_parser(name, help=help, description=help)
-    command.set_defaults(run=run)
+def _add_command(
+    commands: Any, name: str, execute: Callable[[argparse.Namespace], None], help: str
+) -> Parser:
+    command: Parser = commands.add_parser(name, help=help, description=help)
+    command.set_defaults(execute=execute, parser=command)
     return command
 
 
@@ -118,13 +139,13 @@ def _inspect(options: argparse.Namespace) -> None:
 def _import(options: argparse.Namespace) -> None:
     checkpoint = open_pretrained(options.path)
     directory = new_directory(options.out)
-    arrays = _read(checkpoint, options.dtype)
+    arrays = _read_arrays(checkpoint, options.dtype)
     with explained(directory, SafetensorError, problem="cannot be written"):
-        save_arrays(directory / SINGLE, arrays)
+        safetensors_files.write(directory, arrays.items())
         config = {"family": checkpoint.family, "model": checkpoint.config.to_dict()}
         text = json.dumps(config | {"huggingface": checkpoint.hf_config}, indent=2)
         (directory / CONFIG).write_text(text + "\n")
-    _saved(directory)
+    _print_saved(directory)
 
 
 def _export(options: argparse.Namespace) -> None:
@@ -135,14 +156,14 @@ def _export(options: argparse.Namespace) -> None:
             f"--family: {options.path} is a run; give one of {', '.join(FAMILIES)}"
         )
     directory = new_directory(options.out)
-    arrays = _read(checkpoint)
+    arrays = _read_arrays(checkpoint)
     pretrained = Pretrained(family, checkpoint.config, arrays, checkpoint.hf_config)
     save_pretrained(directory, pretrained)
-    _saved(directory)
+    _print_saved(directory)
 
 
-def _read(checkpoint: Checkpoint, dtype: str | None = None) -> dict[str, np.ndarray]:
-    """All arrays, under a bar where somebody watches."""
+def _read_arrays(checkpoint: Checkpoint, dtype: str | None = None) -> dict[str, np.ndarray]:
+    """All arrays, with a progress bar on a terminal."""
     console = Console(stderr=True)
     columns = (TextColumn("reading"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     arrays = {}
@@ -154,7 +175,7 @@ def _read(checkpoint: Checkpoint, dtype: str | None = None) -> dict[str, np.ndar
     return arrays
 
 
-def _saved(directory: Path) -> None:
+def _print_saved(directory: Path) -> None:
     names = ", ".join(sorted(file.name for file in directory.iterdir()))
     print(f"saved in {directory}: {names}")
 

@@ -1,4 +1,4 @@
-"""What a checkpoint that cannot be used is answered with."""
+"""One-line errors for checkpoints that cannot be used."""
 
 import importlib
 from collections.abc import Iterator
@@ -17,13 +17,13 @@ class CheckpointError(ValueError):
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, or its kind where it says nothing."""
+    """The first line of an error's message, or its class where it has none."""
     return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
 @contextmanager
 def explained(path: Path, *kinds: type[Exception], problem: str = "") -> Iterator[None]:
-    """What the system says of a file, or a library by these `kinds`, in one line that names it."""
+    """Turn OSError, and the errors of `kinds`, into a CheckpointError that names the file."""
     try:
         yield
     except CheckpointError:
@@ -34,8 +34,8 @@ def explained(path: Path, *kinds: type[Exception], problem: str = "") -> Iterato
         raise CheckpointError(f"{path}: {problem}: {first_line(error)}") from None
 
 
-def library(name: str, path: Path) -> Any:
-    """An optional library, imported when a file needs it."""
+def import_library(name: str, path: Path) -> Any:
+    """Import an optional library that this file needs."""
     try:
         return importlib.import_module(name)
     except ImportError:

@@ -11,8 +11,8 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any, NoReturn
 
+from transformer_hub.checkpoint import open_checkpoint
 from transformer_hub.errors import CheckpointError
-from transformer_hub.opening import open_checkpoint
 from transformer_spec import fields, presets
 from transformer_spec.config import ModelConfig
 from transformer_spec.fields import ConfigError, nearest

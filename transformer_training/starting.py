@@ -2,8 +2,8 @@
 
 from dataclasses import fields
 
+from transformer_hub.checkpoint import Checkpoint, open_checkpoint
 from transformer_hub.errors import CheckpointError
-from transformer_hub.opening import Checkpoint, open_checkpoint
 from transformer_spec.config import ModelConfig
 from transformer_spec.parameters import parameter_shapes
 from transformer_training.tasks.task import Task

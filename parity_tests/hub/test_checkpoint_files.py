@@ -35,11 +35,11 @@ from transformer_hub import (
     Pretrained,
     from_pretrained,
     open_checkpoint,
-    safetensors_files,
     save_pretrained,
 )
 from transformer_hub.__main__ import PROGRAM, main
-from transformer_hub.gguf import BLOCK, TOP, unpermute
+from transformer_hub.formats import safetensors_files
+from transformer_hub.formats.gguf_llama import BLOCK, TOP, unpermute
 from transformer_spec.config import (
     GatedFeedForward,
     LayerNorm,
@@ -216,7 +216,7 @@ def linen_tree(arrays: dict[str, np.ndarray]) -> dict:
 
 def test_leaves_of_linen_take_the_names_of_torch(tmp_path):
     """T5's `wi_0` is no list, GPT-2's FlaxConv1D is [out, in] and torch's Conv1D [in, out]."""
-    from transformer_hub import flax_files
+    from transformer_hub.formats import flax_files
 
     tree = {
         "DenseReluDense": {"wi_0": {"kernel": np.ones((2, 3), np.float32)}},
@@ -255,7 +255,9 @@ class TestDtypes:
         arrays["lm_head.weight"][3, 2] = 70_000
         save_pretrained(tmp_path / "out", replace(MODEL, arrays=arrays))
         assert from_pretrained(tmp_path / "out", dtype="float32").arrays
-        with pytest.raises(CheckpointError, match="lm_head.weight: has values beyond float16"):
+        with pytest.raises(
+            CheckpointError, match="lm_head.weight: has values outside the range of float16"
+        ):
             from_pretrained(tmp_path / "out", dtype="float16")
 
     def test_integers_are_no_parameters(self, directory):
@@ -562,11 +564,11 @@ GOOD_FLAX = flax.serialization.to_bytes(linen_tree(theirs()))
 HOSTILE = {
     "header cut off": (
         only(ST, header({"a": entry([2], 0, 8)})[:20]),
-        f"{ST}: no safetensors file",
+        f"{ST}: not a safetensors file",
     ),
     "data cut off": (only(ST, header({"a": entry([2], 0, 8)}, b"1234")), "not fully covered"),
     "no header": (only(ST, b"1234"), "requires a buffer of 8 bytes"),
-    "empty": (only(ST, b""), "is empty; fetch it again"),
+    "empty": (only(ST, b""), "is empty; download it again"),
     "header of 2**63 bytes": (only(ST, header({}, length=2**63)), "9,223,372,036,854,775,808"),
     "header of 90 MB": (only(ST, header({}, length=90_000_000)), "16,777,216 bytes at most"),
     "header no JSON": (only(ST, header(b"{a")), "invalid JSON"),
@@ -592,17 +594,20 @@ HOSTILE = {
         r"unexpected a\\nb\\x1b\[2J",
     ),
     "shard missing": (indexed("b.safetensors"), "b.safetensors: No such file"),
-    "shard above": (indexed("../blob"), r"names '\.\./blob'; it may name files beside it alone"),
-    "shard absolute": (indexed("/etc/passwd"), "names '/etc/passwd'"),
-    "shard in a folder": (indexed("b/a.safetensors"), "names 'b/a.safetensors'"),
-    "shard with a null": (indexed("a\0b"), "beside it alone"),
+    "shard above": (
+        indexed("../blob"),
+        r"names the file '\.\./blob'; it may only name files in the same directory",
+    ),
+    "shard absolute": (indexed("/etc/passwd"), "names the file '/etc/passwd'"),
+    "shard in a folder": (indexed("b/a.safetensors"), "names the file 'b/a.safetensors'"),
+    "shard with a null": (indexed("a\0b"), "in the same directory"),
     "shard of other tensors": (
         indexed("a.safetensors"),
-        "a.safetensors: is not what .*lacks tensor 0, holds lm_head",
+        "a.safetensors: does not match .*lacks tensor 0, also holds lm_head",
     ),
     "tensor in two shards": (
         one_shard_twice,
-        "a.safetensors: is not what .*: holds tensor 1 as well",
+        "a.safetensors: does not match .*: also holds tensor 1",
     ),
     "index of numbers": (
         only("model.safetensors.index.json", b'{"weight_map": {"a": 1}}'),
@@ -685,14 +690,14 @@ HOSTILE = {
     "no config": (lambda d: (d / "config.json").unlink(), "config.json: No such file"),
     "no weights": (lambda d: (d / ST).unlink(), "holds no weights; expected model.safetensors"),
     "config a list": (config("[]"), "config.json: holds a list; it must be a JSON object"),
-    "config no JSON": (config("{"), "config.json: is no JSON that can be read"),
-    "config not text": (config(b"\xff\xfe\x00"), "config.json: is no JSON"),
-    "config deep": (config("[" * 100_000), "config.json: is no JSON"),
+    "config no JSON": (config("{"), "config.json: is not valid JSON"),
+    "config not text": (config(b"\xff\xfe\x00"), "config.json: is not valid JSON"),
+    "config deep": (config("[" * 100_000), "config.json: is not valid JSON"),
     "config huge": (
         config('{"a": "' + "x" * 2**20 + '"}'),
-        "config.json: is above 1,048,576 bytes",
+        "config.json: is larger than 1,048,576 bytes",
     ),
-    "config with 400 digits": (setting(rms_norm_eps=10**400), "config.json: is no JSON"),
+    "config with 400 digits": (setting(rms_norm_eps=10**400), "config.json: is not valid JSON"),
     "config of another model": (setting(model_type="rwkv"), "model_type: 'rwkv' is not supported"),
     "config with no sizes": (config('{"model_type": "llama"}'), "vocab_size: missing"),
     "config of 10**12 layers": (setting(num_hidden_layers=10**12), "1,000,000,000,000 layers"),
@@ -708,8 +713,8 @@ HOSTILE = {
     ),
     "link to nothing": (link_to_nothing, "model.safetensors: No such file"),
     "link to itself": (link_to_itself, "model.safetensors: Too many levels of symbolic links"),
-    "folder as file": (folder_as_file, "is no regular file"),
-    "pipe as file": (pipe_as_file, "is no regular file"),
+    "folder as file": (folder_as_file, "is not a regular file"),
+    "pipe as file": (pipe_as_file, "is not a regular file"),
 }
 
 
@@ -743,9 +748,15 @@ def test_a_file_without_the_right_to_read_it(directory):
         from_pretrained(directory)
 
 
-@pytest.mark.parametrize("path", ["nothing", "config.json"])
-def test_a_path_that_is_no_directory(good, path):
-    with pytest.raises(CheckpointError, match="give a directory that holds a config.json"):
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("gpt2", "gpt2: does not exist, and nothing is downloaded; give a directory .*hf download"),
+        ("config.json", "config.json: is a file; give a directory that holds a config.json"),
+    ],
+)
+def test_a_path_that_is_no_directory(good, path, message):
+    with pytest.raises(CheckpointError, match=message):
         from_pretrained(good / path)
 
 
@@ -864,13 +875,13 @@ class TestCommands:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            ("inspect {tmp}/nothing", "nothing: does not exist; give a directory"),
+            ("inspect {tmp}/nothing", "nothing: does not exist, and nothing is downloaded"),
             ("import {good} {good}", "already holds files; give a new or empty directory"),
             ("import {good} {good}/config.json", "config.json: File exists"),
             ("export {tmp}/run {tmp}/out", "--family: .*/run is a run; give one of gpt2"),
             ("inspect {tmp}/odd", "family: 7 is not usable; it must be str or none"),
             ("export {tmp}/run {tmp}/out --family bert", "cannot be written as bert"),
-            ("export {good} {tmp}/out --family lama", "invalid choice: 'lama'"),
+            ("export {good} {tmp}/out --family lama", "no 'lama'; did you mean llama?"),
             ("import {good}", "the following arguments are required: OUT"),
             ("import {tmp}/run {tmp}/out", "model_type"),
         ],

@@ -20,9 +20,9 @@ from parity.judge.errors import FLOAT64_TOLERANCE, difference
 from torch_reference.models import build_model
 from transformer_hub import families
 from transformer_hub.errors import CheckpointError
+from transformer_hub.families.relations import Fused, Stacked, Transposed
 from transformer_hub.families.settings import Settings
-from transformer_hub.families.vocabulary import Fused, Stacked, Transposed
-from transformer_hub.lazy import LazyTensor
+from transformer_hub.formats.lazy_tensor import LazyTensor
 from transformer_spec.config import (
     ALiBi,
     Causal,

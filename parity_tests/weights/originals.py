@@ -11,8 +11,8 @@ import transformers
 
 from parity.observe.points import to_numpy
 from parity_tests.weights.twins import Arrays, at_tokens
-from transformer_hub.safetensors_files import SINGLE as SAFETENSORS
-from transformer_hub.torch_files import SINGLE as PICKLED
+from transformer_hub.formats.safetensors_files import SINGLE as SAFETENSORS
+from transformer_hub.formats.torch_files import SINGLE as PICKLED
 from verification.oracles.float64 import float64_kept
 
 NAMES = {"tokens": "input_ids", "token_mask": "attention_mask", "token_types": "token_type_ids"}

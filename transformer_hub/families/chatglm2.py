@@ -8,8 +8,8 @@ from typing import Any
 
 from transformer_hub.families.family import Family
 from transformer_hub.families.layout import Layout
+from transformer_hub.families.relations import Fused, Same, Table
 from transformer_hub.families.settings import Key, Settings, write_keys
-from transformer_hub.families.vocabulary import Fused, Same, Table
 from transformer_spec.config import (
     GatedFeedForward,
     LayerNorm,

@@ -10,9 +10,9 @@ from transformer_hub.families.llama import (
     decoder_layout,
     write_decoder,
 )
-from transformer_hub.families.rope import read_rotary
+from transformer_hub.families.relations import Fused, Same
+from transformer_hub.families.rotary_settings import read_rotary
 from transformer_hub.families.settings import Key, Settings
-from transformer_hub.families.vocabulary import Fused, Same
 from transformer_spec.config import GatedFeedForward, ModelConfig, PreNorm, RMSNorm, SandwichNorm
 
 KEYS = (*decoder_keys(131072, 2, 128), Key("attention_bias", "qkv_bias", True))

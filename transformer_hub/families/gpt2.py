@@ -4,8 +4,8 @@ from typing import Any
 
 from transformer_hub.families.family import Family
 from transformer_hub.families.layout import Copy, Layout
+from transformer_hub.families.relations import Fused, Same, Transposed
 from transformer_hub.families.settings import Key, Settings, their_activation, write_keys
-from transformer_hub.families.vocabulary import Fused, Same, Transposed
 from transformer_spec.config import FeedForward, LayerNorm, Learned, ModelConfig, PreNorm
 
 KEYS = (

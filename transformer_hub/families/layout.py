@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from transformer_hub.errors import CheckpointError
-from transformer_hub.families.vocabulary import Link, Shape, Table, expand
+from transformer_hub.families.relations import Link, Shape, Table, expand
 from transformer_spec.config import ModelConfig
 from transformer_spec.fields import ConfigError
 from transformer_spec.naming import check_named

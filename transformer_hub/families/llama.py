@@ -5,9 +5,9 @@ from typing import Any
 
 from transformer_hub.families.family import Family
 from transformer_hub.families.layout import Copy, Layout
-from transformer_hub.families.rope import read_rotary, write_rotary
+from transformer_hub.families.relations import Same, Table
+from transformer_hub.families.rotary_settings import read_rotary, write_rotary
 from transformer_hub.families.settings import Key, Settings, their_activation, write_keys
-from transformer_hub.families.vocabulary import Same, Table
 from transformer_spec.config import (
     Causal,
     GatedFeedForward,

@@ -16,9 +16,9 @@ from transformer_hub.families.llama import (
     write_decoder,
     write_window,
 )
-from transformer_hub.families.rope import read_rotary
+from transformer_hub.families.relations import Fused, Same, Stacked
+from transformer_hub.families.rotary_settings import read_rotary
 from transformer_hub.families.settings import Settings
-from transformer_hub.families.vocabulary import Fused, Same, Stacked
 from transformer_spec.config import Causal, MixtureOfExperts, ModelConfig, PreNorm, RMSNorm, Rotary
 
 KEYS = decoder_keys(131072, 8, None)

@@ -5,9 +5,14 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from transformer_hub.checkpoint import check_counts
 from transformer_hub.errors import CheckpointError
-from transformer_hub.files import MAX_CONFIG, existing_directory, inside, read_json
-from transformer_hub.opening import check_counts
+from transformer_hub.formats.safe_files import (
+    MAX_CONFIG,
+    existing_directory,
+    file_inside,
+    read_json,
+)
 from transformer_spec.config import ModelConfig
 from transformer_spec.fields import ConfigError
 from transformer_spec.parameters import parameter_shapes
@@ -31,7 +36,7 @@ def stored_config(path: str) -> dict[str, Any]:
     Raises:
         CheckpointError: it cannot be read, or is not that of a run.
     """
-    file = inside(existing_directory(path), CONFIG)
+    file = file_inside(existing_directory(path), CONFIG)
     found = read_json(file, MAX_CONFIG)
     if missing := sorted(STORED - set(found)):
         raise CheckpointError(f"{file}: is no run's: it has no {', '.join(missing)}")

@@ -5,7 +5,7 @@ from hashlib import sha256
 import numpy as np
 
 from transformer_hub.families import FAMILIES
-from transformer_hub.lazy import LazyTensor
+from transformer_hub.formats.lazy_tensor import LazyTensor
 from transformer_spec.config import ModelConfig
 from transformer_spec.parameters import parameter_shapes
 from verification.twins.weights import hostile_parameters

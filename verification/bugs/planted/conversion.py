@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from parity.observe import bridge
 from torch_reference import positions
 from torch_reference.positions import sinusoidal_table
-from transformer_hub.families.vocabulary import Fused
+from transformer_hub.families.relations import Fused
 from transformer_spec.parameters import is_embedding
 from verification.bugs.planted.cases import CASES
 from verification.bugs.planted.plant import Plant, github, swapped

@@ -1,4 +1,12 @@
-"""A checkpoint, opened: every tensor known and held against its config before one is read."""
+"""An opened checkpoint: its tensors are checked against its config before any of them is read.
+
+Two kinds of directory are opened: one in a format of the hub, and one of this project, which a
+training run or `import` leaves:
+
+    config.json          {"model": ModelConfig, ...}; of an import also "family" and "huggingface",
+                         of a run on text also "tokenizer"
+    model.safetensors    the parameters under our names
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,31 +18,31 @@ import numpy as np
 
 from transformer_hub import families
 from transformer_hub.errors import CheckpointError
-from transformer_hub.lazy import Tensors
-from transformer_hub.stored import Stored, open_stored
+from transformer_hub.formats.any_format import StoredModel, open_stored
+from transformer_hub.formats.lazy_tensor import Tensors
 from transformer_spec import naming
 from transformer_spec.config import MixtureOfExperts, ModelConfig
 from transformer_spec.fields import check_type
 from transformer_spec.parameters import parameter_shapes
 
-# Above all that has been published.
+# More than any published model has.
 MAX_LAYERS, MAX_EXPERTS = 1_000, 100_000
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a directory holds, from the hub or of this project.
+    """What a directory holds, be it from the hub or of this project.
 
     Args:
         path: the directory, or the GGUF file.
-        family: a name among FAMILIES; none for a run of this project.
+        family: a name in FAMILIES; none for a run of this project.
         config: the architecture.
         hf_config: the hub's config.json, where it comes from there.
-        tokenizer: what a run's ids mean, where they are text.
-        files: what holds the tensors.
-        tensors: stored tensors under their family's canonical names.
-        to_ours: these tensors, under our names, one group at a time.
+        tokenizer: how a run turned text into ids, where it did.
+        files: those that hold the tensors.
+        tensors: the stored tensors under their family's canonical names.
+        to_ours: converts these tensors to arrays under our names, one group at a time.
     """
 
     path: Path
@@ -47,7 +55,7 @@ class Checkpoint:
     to_ours: Callable[[Tensors], Iterator[tuple[str, np.ndarray]]]
 
     def arrays(self, dtype: str | None = None) -> Iterator[tuple[str, np.ndarray]]:
-        """Our parameters one by one, as they are stored or in `dtype`.
+        """Our parameters one by one, in the dtype they are stored in or in `dtype`.
 
         Raises:
             CheckpointError: a value has no finite counterpart in `dtype`.
@@ -55,42 +63,42 @@ class Checkpoint:
         if dtype not in (None, *FLOATS):
             raise CheckpointError(f"dtype: no {dtype!r}; choose from {', '.join(FLOATS)}")
         for name, array in self.to_ours(self.tensors):
-            yield name, _converted(name, array, np.dtype(dtype or array.dtype))
+            yield name, _cast(self.path, name, array, np.dtype(dtype or array.dtype))
 
 
 def open_checkpoint(path: str | Path) -> Checkpoint:
-    """A checkpoint from the hub, a run directory, or what was imported from the hub."""
+    """Open a checkpoint of either kind: from the hub, or a run's or imported directory."""
     stored = open_stored(path)
-    is_ours = "model" in stored[0] and "model_type" not in stored[0]
-    return _ours(Path(path), stored) if is_ours else _theirs(Path(path), stored)
+    is_ours = "model" in stored.config and "model_type" not in stored.config
+    return _open_ours(Path(path), stored) if is_ours else _open_theirs(Path(path), stored)
 
 
 def open_pretrained(path: str | Path) -> Checkpoint:
-    """A checkpoint from the hub.
+    """Open a checkpoint from the hub: a local directory or GGUF file. Nothing is downloaded.
 
     Raises:
         CheckpointError: a file cannot be read, no family has its config, or tensors are missing,
-            unknown or misshapen; all of these are named.
+            unknown or of another shape; all of these are named.
     """
-    return _theirs(Path(path), open_stored(path))
+    return _open_theirs(Path(path), open_stored(path))
 
 
-def _theirs(path: Path, stored: Stored) -> Checkpoint:
+def _open_theirs(path: Path, stored: StoredModel) -> Checkpoint:
     raw, files, found = stored
-    with _located(path):
+    with _naming_checkpoint(path):
         family = families.find(raw, found)
         config = family.read_config(raw, found)
         check_counts(config)
         layout = family.layout(config)
         tensors = {name: found[place] for name, place in layout.canonical(found).items()}
         _check_dtypes(tensors)
-        layout.to_ours(tensors)  # it looks at all tensors before it hands out the first
+        layout.to_ours(tensors)  # it checks all tensors before it hands out the first
     return Checkpoint(path, family.name, config, raw, None, files, tensors, layout.to_ours)
 
 
-def _ours(path: Path, stored: Stored) -> Checkpoint:
+def _open_ours(path: Path, stored: StoredModel) -> Checkpoint:
     raw, files, tensors = stored
-    with _located(path):
+    with _naming_checkpoint(path):
         config = ModelConfig.from_dict(raw["model"])
         check_counts(config)
         naming.check_named(tensors, parameter_shapes(config))
@@ -98,16 +106,16 @@ def _ours(path: Path, stored: Stored) -> Checkpoint:
         family = check_type("family", raw.get("family"), str | None)
         hf_config = check_type("huggingface", raw.get("huggingface", {}), dict)
         tokenizer = check_type("tokenizer", raw.get("tokenizer"), dict | None)
-    return Checkpoint(path, family, config, hf_config, tokenizer, files, tensors, _as_stored)
+    return Checkpoint(path, family, config, hf_config, tokenizer, files, tensors, _read_unchanged)
 
 
-def _as_stored(tensors: Tensors) -> Iterator[tuple[str, np.ndarray]]:
+def _read_unchanged(tensors: Tensors) -> Iterator[tuple[str, np.ndarray]]:
     return ((name, tensor.read()) for name, tensor in tensors.items())
 
 
 @contextmanager
-def _located(path: Path) -> Iterator[None]:
-    """Errors of configs and tensors, with the checkpoint they are about."""
+def _naming_checkpoint(path: Path) -> Iterator[None]:
+    """Put the checkpoint's path in front of what is wrong with its config or tensors."""
     try:
         yield
     except ValueError as error:
@@ -115,7 +123,7 @@ def _located(path: Path) -> Iterator[None]:
 
 
 def check_counts(config: ModelConfig) -> None:
-    """Refuse so many layers or experts that to make names for all of them could take any memory."""
+    """Refuse so many layers or experts that the list of their names alone could fill the memory."""
     layers = config.num_layers + (config.num_decoder_layers or 0)
     experts = config.ffn.num_experts if isinstance(config.ffn, MixtureOfExperts) else 1
     if layers > MAX_LAYERS or layers * experts > MAX_EXPERTS:
@@ -131,10 +139,12 @@ def _check_dtypes(tensors: Tensors) -> None:
         raise CheckpointError(f"{', '.join(odd)}; parameters must be {', '.join(FLOATS)}")
 
 
-def _converted(name: str, array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """A contiguous array: a part of a fused one would keep the whole of it in memory."""
+def _cast(path: Path, name: str, array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """A contiguous array: a view into a fused tensor would keep all of that in memory."""
     with np.errstate(over="ignore"):
         converted = np.ascontiguousarray(array, dtype)
     if dtype != array.dtype and np.isinf(converted).sum() != np.isinf(array).sum():
-        raise CheckpointError(f"{name}: has values beyond {dtype}; choose a wider dtype")
+        raise CheckpointError(
+            f"{path}: {name}: has values outside the range of {dtype}; choose a wider dtype"
+        )
     return converted

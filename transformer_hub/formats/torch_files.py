@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from transformer_hub.errors import CheckpointError, explained, first_line, library
-from transformer_hub.lazy import BY_NAME, LazyTensor
+from transformer_hub.errors import CheckpointError, explained, first_line, import_library
+from transformer_hub.formats.lazy_tensor import DTYPES_BY_NAME, LazyTensor
 
 SINGLE, INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 
 
 def read(path: Path) -> dict[str, LazyTensor]:
     """The tensors of a state dict; of an archive they are memory mapped."""
-    torch = library("torch", path)
+    torch = import_library("torch", path)
     state = _load(torch, path)
     if not isinstance(state, dict):
         kind = type(state).__name__
@@ -56,7 +56,7 @@ def _tensor(torch: Any, path: Path, name: Any, value: Any) -> LazyTensor:
     problem = f"{path}: {name!r} is"
     if not isinstance(name, str) or not isinstance(value, torch.Tensor):
         raise CheckpointError(f"{problem} a {type(value).__name__}; it must be a named tensor")
-    dtype = BY_NAME.get(str(value.dtype).removeprefix("torch."))
+    dtype = DTYPES_BY_NAME.get(str(value.dtype).removeprefix("torch."))
     if dtype is None or value.layout != torch.strided or value.device.type != "cpu":
         kind = f"{value.layout}, {value.dtype}, {value.device}"
         raise CheckpointError(f"{problem} a tensor of {kind}; it must be a plain dense tensor")
@@ -68,6 +68,6 @@ def _tensor(torch: Any, path: Path, name: Any, value: Any) -> LazyTensor:
 
 def _array(torch: Any, tensor: Any, dtype: np.dtype) -> np.ndarray:
     """numpy has no bfloat16 of its own, so torch hands out its bits."""
-    if dtype == BY_NAME["bfloat16"]:
+    if dtype == DTYPES_BY_NAME["bfloat16"]:
         return tensor.view(torch.int16).numpy().view(dtype)
     return tensor.numpy()

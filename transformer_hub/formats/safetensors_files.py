@@ -1,6 +1,7 @@
 """Tensors in safetensors files: read one by one, written whole or in shards."""
 
 import json
+import math
 import struct
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -12,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from transformer_hub.errors import CheckpointError, explained
-from transformer_hub.lazy import DTYPES, LazyTensor, read_array
+from transformer_hub.formats.lazy_tensor import DTYPES, LazyTensor, read_array
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 # Room for 100,000 tensors in one file; the format's own limit is 100 MB.
@@ -24,16 +25,16 @@ def read(path: Path) -> dict[str, LazyTensor]:
     """The tensors of a file: 8 bytes of length, a header of that length in JSON, then their bytes.
 
     The library checks the header: that each tensor has the bytes of its shape and dtype, and that
-    they cover the file without gap or overlap. It would hand out tensors of a mapped file, whose
-    pages count beside the copies; so their bytes are read here.
+    they cover the file without gap or overlap. The tensors it returns lie in a mapped file, whose
+    pages would count beside every copy; so their bytes are read here instead.
     """
-    start, entries = _header(path)
+    start, entries = _read_header(path)
     return {name: _tensor(path, start, name, entry) for name, entry in entries.items()}
 
 
-def _header(path: Path) -> tuple[int, dict[str, Any]]:
-    """Where the bytes of tensors begin, and what is known of each."""
-    problem = "no safetensors file, or truncated"
+def _read_header(path: Path) -> tuple[int, dict[str, Any]]:
+    """The offset of the tensors' bytes, and the entry of each tensor."""
+    problem = "not a safetensors file, or truncated"
     with (
         explained(path, SafetensorError, struct.error, problem=problem),
         open(path, "rb") as file,
@@ -56,8 +57,10 @@ def _tensor(path: Path, start: int, name: str, entry: dict) -> LazyTensor:
     return LazyTensor(shape, DTYPES[code], partial(read_array, path, offset, shape, DTYPES[code]))
 
 
-def write(directory: Path, named: Iterable[tuple[str, np.ndarray]], max_shard_bytes: int) -> None:
-    """model.safetensors; or, above the limit, shards of at most that and their index.
+def write(
+    directory: Path, named: Iterable[tuple[str, np.ndarray]], max_shard_bytes: float = math.inf
+) -> None:
+    """Write model.safetensors; or, above the limit, shards of at most that size and their index.
 
     Files get their names once all of them are whole. A tensor above the limit has its own shard.
     """
@@ -82,7 +85,7 @@ def write(directory: Path, named: Iterable[tuple[str, np.ndarray]], max_shard_by
 
 
 def _shards(
-    named: Iterable[tuple[str, np.ndarray]], max_shard_bytes: int
+    named: Iterable[tuple[str, np.ndarray]], max_shard_bytes: float
 ) -> Iterator[dict[str, np.ndarray]]:
     shard: dict[str, np.ndarray] = {}
     for name, array in named:

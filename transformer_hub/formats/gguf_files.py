@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from transformer_hub.errors import CheckpointError, explained, library
-from transformer_hub.lazy import BY_NAME, LazyTensor, read_array
+from transformer_hub.errors import CheckpointError, explained, import_library
+from transformer_hub.formats.lazy_tensor import DTYPES_BY_NAME, LazyTensor, read_array
 
 VERSIONS = (2, 3)
 ALIGNMENT = 32
@@ -102,7 +102,7 @@ class _Stored:
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, LazyTensor]]:
     """Metadata by key, arrays left out, and tensors by name."""
-    gguf = library("gguf", path)
+    gguf = import_library("gguf", path)
     with (
         explained(path, ValueError, struct.error, problem="no GGUF file, or truncated"),
         open(path, "rb") as file,
@@ -155,11 +155,11 @@ def _row_bytes(gguf: Any, name: str, where: _Stored) -> int:
 def _tensor(gguf: Any, path: Path, begin: int, row_bytes: int, where: _Stored) -> LazyTensor:
     kind = gguf.GGMLQuantizationType(where.kind)
     if kind.name in PLAIN:
-        dtype = BY_NAME[PLAIN[kind.name]]
+        dtype = DTYPES_BY_NAME[PLAIN[kind.name]]
         return LazyTensor(where.shape, dtype, partial(read_array, path, begin, where.shape, dtype))
 
     def dequantized() -> np.ndarray:
-        packed = read_array(path, begin, (*where.shape[:-1], row_bytes), BY_NAME["uint8"])
+        packed = read_array(path, begin, (*where.shape[:-1], row_bytes), DTYPES_BY_NAME["uint8"])
         try:
             with np.errstate(all="ignore"):  # a broken scale is an infinity here, as anywhere
                 return gguf.quants.dequantize(packed, kind).reshape(where.shape)
@@ -167,4 +167,4 @@ def _tensor(gguf: Any, path: Path, begin: int, row_bytes: int, where: _Stored) -
             problem = f"{path}: holds numbers of type {kind.name}"
             raise CheckpointError(f"{problem}, which the gguf library cannot unpack") from None
 
-    return LazyTensor(where.shape, BY_NAME["float32"], dequantized)
+    return LazyTensor(where.shape, DTYPES_BY_NAME["float32"], dequantized)

@@ -1,4 +1,4 @@
-"""Stored tensors, known by name, shape and dtype before a byte of them is read."""
+"""Stored tensors: their name, shape and dtype are known before any of their data is read."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ import numpy as np
 
 from transformer_hub.errors import CheckpointError, explained
 
-# The dtypes that are read, under their codes in safetensors files. All are stored little-endian.
+# The dtypes that are read, by their codes in safetensors files. All are stored little-endian.
 DTYPES = {
     "F64": np.dtype(np.float64),
     "F32": np.dtype(np.float32),
@@ -23,12 +23,12 @@ DTYPES = {
     "U8": np.dtype(np.uint8),
     "BOOL": np.dtype(np.bool_),
 }
-BY_NAME = {dtype.name: dtype for dtype in DTYPES.values()}
+DTYPES_BY_NAME = {dtype.name: dtype for dtype in DTYPES.values()}
 
 
 @dataclass(frozen=True)
 class LazyTensor:
-    """A tensor of a file: `read()` gives its array, in the dtype and layout it is stored in."""
+    """A tensor of a file: `read()` returns its array, in the dtype and layout it is stored in."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -48,5 +48,5 @@ def read_array(path: Path, offset: int, shape: tuple[int, ...], dtype: np.dtype)
     with explained(path):
         array = np.fromfile(path, dtype, count, offset=offset)
     if array.size != count:
-        raise CheckpointError(f"{path}: has become shorter while it was read; fetch it again")
+        raise CheckpointError(f"{path}: became shorter while it was read; download it again")
     return array.reshape(shape)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from transformer_hub.errors import explained, library
-from transformer_hub.lazy import BY_NAME, LazyTensor
+from transformer_hub.errors import explained, import_library
+from transformer_hub.formats.lazy_tensor import DTYPES_BY_NAME, LazyTensor
 from transformer_spec import naming
 
 SINGLE = "flax_model.msgpack"
@@ -28,7 +28,7 @@ def read(path: Path) -> dict[str, LazyTensor]:
 
     The format has no index: all arrays are in memory from here on.
     """
-    msgpack = library("msgpack", path)
+    msgpack = import_library("msgpack", path)
     refused = (ValueError, KeyError, TypeError, RecursionError, msgpack.exceptions.UnpackException)
     with explained(path, *refused, problem="no checkpoint that Flax wrote, or truncated"):
         leaves = dict(naming.walk(_tree(msgpack, path)))
@@ -61,7 +61,7 @@ def _array(msgpack: Any, code: int, data: bytes) -> np.ndarray:
     if code not in ARRAYS:
         raise ValueError(f"an extension of type {code} instead of an array")
     shape, dtype, content = msgpack.unpackb(data, max_array_len=MAX_AXES, max_map_len=0)
-    return np.frombuffer(content, BY_NAME[dtype]).reshape(shape)
+    return np.frombuffer(content, DTYPES_BY_NAME[dtype]).reshape(shape)
 
 
 def _unchunked(entries: dict[str, Any]) -> Any:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from transformer_hub import gguf_files
 from transformer_hub.errors import CheckpointError
-from transformer_hub.lazy import LazyTensor
+from transformer_hub.formats import gguf_files
+from transformer_hub.formats.lazy_tensor import LazyTensor
 from transformer_spec.rotary import Llama3Scaling, NoScaling, frequencies
 
 SUFFIX = ".gguf"

@@ -1,4 +1,4 @@
-"""Paths and JSON of a checkpoint: nothing outside of its directory, nothing without a limit."""
+"""Files of unknown origin: none outside of their directory, none read without a limit."""
 
 import json
 import os
@@ -12,16 +12,18 @@ from transformer_hub.errors import CheckpointError, explained
 MAX_CONFIG, MAX_INDEX = 2**20, 2**25
 
 
-def inside(directory: Path, name: str) -> Path:
+def file_inside(directory: Path, name: str) -> Path:
     """The regular file `name` of a directory.
 
     Raises:
-        CheckpointError: it is missing, no regular file, or lies elsewhere, be it by its name or by
-            a symbolic link. A checkpoint of unknown origin could name any file of this machine.
+        CheckpointError: it is missing, is no regular file, or lies elsewhere, be it by its name or
+            by a symbolic link. A checkpoint of unknown origin could name any file of this machine.
     """
     path = directory / name
     if not re.fullmatch(r"\w[\w.-]*", name):
-        raise CheckpointError(f"{directory}: names {name!r}; it may name files beside it alone")
+        raise CheckpointError(
+            f"{directory}: names the file {name!r}; it may only name files in the same directory"
+        )
     with explained(path):
         target = Path(os.path.realpath(path, strict=True))
     if not target.is_relative_to(directory.resolve()):
@@ -29,16 +31,16 @@ def inside(directory: Path, name: str) -> Path:
             f"{path}: is a link out of its directory, as in the hub's cache; make a copy without "
             "links (hf download NAME --local-dir DIR, or cp -rL) and give that"
         )
-    return regular(path)
+    return regular_file(path)
 
 
-def regular(path: Path) -> Path:
-    """`path`, a regular file and not empty."""
+def regular_file(path: Path) -> Path:
+    """`path`, if it is a regular file that is not empty."""
     with explained(path):
         if not path.is_file():
-            raise CheckpointError(f"{path}: is no regular file; give a file")
+            raise CheckpointError(f"{path}: is not a regular file; give a file")
         if not path.stat().st_size:
-            raise CheckpointError(f"{path}: is empty; fetch it again")
+            raise CheckpointError(f"{path}: is empty; download it again")
     return path
 
 
@@ -47,20 +49,22 @@ def read_json(path: Path, limit: int) -> dict[str, Any]:
     with explained(path), open(path, "rb") as file:
         text = file.read(limit + 1)
     if len(text) > limit:
-        raise CheckpointError(f"{path}: is above {limit:,} bytes; it must be a small JSON object")
+        raise CheckpointError(
+            f"{path}: is larger than {limit:,} bytes; it must be a small JSON object"
+        )
     try:
-        found = json.loads(text, parse_int=_integer)
+        found = json.loads(text, parse_int=_int64)
     except (ValueError, RecursionError):
-        raise CheckpointError(f"{path}: is no JSON that can be read; fetch it again") from None
+        raise CheckpointError(f"{path}: is not valid JSON; download it again") from None
     if not isinstance(found, dict):
         raise CheckpointError(f"{path}: holds a {type(found).__name__}; it must be a JSON object")
     return found
 
 
-def _integer(digits: str) -> int:
-    """A whole number of 64 bits: any larger one fails where it becomes a float, or an array."""
+def _int64(digits: str) -> int:
+    """An integer of 64 bits: any larger one fails where it becomes a float, or an array."""
     if abs(value := int(digits)) >= 2**63:
-        raise ValueError(f"{value} is above 64 bits")
+        raise ValueError(f"{value} does not fit in 64 bits")
     return value
 
 
@@ -75,7 +79,7 @@ def existing_directory(path: str | Path) -> Path:
 
 
 def new_directory(path: str | Path) -> Path:
-    """A directory to write to: made if need be, refused if it holds anything."""
+    """A directory to write to: created if it does not exist, refused if it holds anything."""
     directory = Path(path)
     with explained(directory):
         directory.mkdir(parents=True, exist_ok=True)
