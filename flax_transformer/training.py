@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +20,7 @@ from flax_transformer.state import TrainState, from_named, to_named
 from transformer_spec import initializers, naming, streams
 from transformer_spec.batch import Batch
 from transformer_spec.config import ModelConfig
-from transformer_spec.state import NamedState
+from transformer_spec.state import STREAMS, NamedState
 from transformer_spec.train_config import TrainConfig
 
 
@@ -30,35 +31,24 @@ def parameter_template(model: Model) -> dict:
     return jax.eval_shape(model.init, jax.random.key(0), *inputs)["params"]
 
 
-def init_params(model: Model, scheme: initializers.Scheme, key: Array, dtype: str) -> dict:
-    """Fresh parameters under one of the schemes of `transformer_spec.initializers`."""
+def init_params(
+    model: Model,
+    scheme: initializers.Scheme,
+    key: streams.Words,
+    dtype: Literal["float32", "float64"],
+) -> dict:
+    """Fresh parameters under one of the schemes of `transformer_spec.initializers`.
+
+    They are drawn on the host, and are the torch twin's bit for bit.
+    """
     template = parameter_template(model)
     shapes = naming.named_shapes(template)
-    named = {
-        name: _draw(
-            initializers.distribution(scheme, name, shapes, model.config),
-            jax.random.fold_in(key, streams.number(name)),
-            shape,
-            dtype,
-        )
-        for name, shape in shapes.items()
-    }
+    named = {}
+    for name, shape in shapes.items():
+        distribution = initializers.distribution(scheme, name, shapes, model.config)
+        own_key = streams.fold_in(key, streams.number(name))
+        named[name] = jnp.asarray(initializers.draw(distribution, own_key, shape, dtype))
     return naming.from_named(named, template)
-
-
-def _draw(
-    distribution: initializers.Distribution, key: Array, shape: tuple[int, ...], dtype: str
-) -> Array:
-    match distribution:
-        case initializers.Fill(value):
-            return jnp.full(shape, value, dtype)
-        case initializers.Normal(std):
-            return jax.random.normal(key, shape, dtype) * std
-        case initializers.TruncatedNormal(std):
-            unit = jax.random.truncated_normal(key, -2.0, 2.0, shape, dtype)
-            return unit * (std / initializers.TRUNCATED_STD)
-        case initializers.Uniform(bound):
-            return jax.random.uniform(key, shape, dtype, -bound, bound)
 
 
 def train_step(
@@ -132,14 +122,14 @@ class Trainer:
         self.model = build_model(model_config)
         self.optimizer = make_optimizer(train_config)
         self.train_step = compiled_train_step()
-        init_key, dropout_key = jax.random.split(jax.random.key(train_config.seed))
+        init_key, dropout_key = streams.split(streams.seed_key(train_config.seed))
         dtype = train_config.parameter_dtype
         params = init_params(self.model, train_config.init, init_key, dtype)
         self.state = TrainState(
             step=jnp.zeros((), jnp.int32),
             params=params,
             opt_state=self.optimizer.init(params),
-            dropout_key=dropout_key,
+            dropout_key=jax.random.wrap_key_data(jnp.asarray(dropout_key), impl=STREAMS),
         )
 
     def train(self, batch: Batch, learning_rate: float) -> Metrics:

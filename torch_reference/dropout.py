@@ -10,7 +10,7 @@ from transformer_spec import streams
 
 def survivors(key: random.Key, rate: float, shape: tuple[int, ...]) -> Bool[Tensor, "..."]:
     """True with probability 1 - rate: `jax.random.bernoulli(key, jnp.float32(1 - rate), shape)`."""
-    # A float32 uniform is the upper 23 bits of a word.
+    # jax takes a float32 uniform from the upper 23 bits of a word.
     upper = (random.bits(key, shape) >> 9) & ((1 << 23) - 1)
     return upper < round((1 - rate) * 2**23)
 

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_reference import random
 from torch_reference.decoding import greedy
 from torch_reference.finite import first_bad
 from torch_reference.gradients import Metrics, gradients, in_dtype, token_logits
@@ -24,30 +23,20 @@ from transformer_spec.train_config import TrainConfig
 
 
 @torch.no_grad()
-def init_params(model: Model, scheme: initializers.Scheme, key: random.Key) -> None:
-    """Fresh parameters, in place, under one of the schemes of `transformer_spec.initializers`."""
+def init_params(model: Model, scheme: initializers.Scheme, key: streams.Words) -> None:
+    """Fresh parameters, in place, under one of the schemes of `transformer_spec.initializers`.
+
+    They are drawn on the host, and are the Flax twin's bit for bit. A parameter narrower than
+    float32 is drawn in float32 and rounded.
+    """
     parameters = dict(model.named_parameters())
     shapes = {name: tuple(p.shape) for name, p in parameters.items()}
     for name, parameter in parameters.items():
-        _draw(
-            initializers.distribution(scheme, name, shapes, model.config),
-            parameter,
-            random.fold_in(key, streams.number(name)),
-        )
-
-
-def _draw(distribution: initializers.Distribution, parameter: Tensor, key: random.Key) -> None:
-    shape, dtype = parameter.shape, parameter.dtype
-    match distribution:
-        case initializers.Fill(value):
-            parameter.fill_(value)
-        case initializers.Normal(std):
-            parameter.copy_(random.normal(key, shape, dtype) * std)
-        case initializers.TruncatedNormal(std):
-            unit = random.truncated_normal(key, -2.0, 2.0, shape, dtype)
-            parameter.copy_(unit * (std / initializers.TRUNCATED_STD))
-        case initializers.Uniform(bound):
-            parameter.copy_(random.uniform(key, shape, dtype, -bound, bound))
+        distribution = initializers.distribution(scheme, name, shapes, model.config)
+        own_key = streams.fold_in(key, streams.number(name))
+        dtype = "float64" if parameter.dtype == torch.float64 else "float32"
+        drawn = initializers.draw(distribution, own_key, shapes[name], dtype)
+        parameter.copy_(torch.from_numpy(drawn))
 
 
 def train_step(
@@ -95,11 +84,12 @@ class Trainer:
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.config = train_config
         model = build_model(model_config).to(getattr(torch, train_config.parameter_dtype))
-        init_key, dropout_key = random.split(random.key(train_config.seed))
+        init_key, dropout_key = streams.split(streams.seed_key(train_config.seed))
         init_params(model, train_config.init, init_key)
         model.to(self.device)
         optimizer = make_optimizer(model, train_config)
-        self.state = TrainState(0, model, optimizer, dropout_key.to(self.device))
+        words = torch.from_numpy(dropout_key.view(np.int32)).to(self.device)
+        self.state = TrainState(0, model, optimizer, words)
         forward = in_dtype(model, train_config.dtype)
         self.forward = torch.compile(forward) if train_config.compile else forward
 

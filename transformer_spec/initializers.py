@@ -3,16 +3,27 @@
 Shapes are the torch twin's: a weight is [out, in].
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
+from transformer_spec import streams
 from transformer_spec.config import ModelConfig
+from transformer_spec.normals import Numbers, normal_quantile
 from transformer_spec.parameters import is_bias, is_embedding, is_norm
 
 Scheme = Literal["xavier_uniform", "torch_default", "lecun_normal", "gpt2", "t5"]
 Shapes = dict[str, tuple[int, ...]]
-# The standard deviation of a normal variable that is known to lie within 2 of its mean.
+# The name of the formula in `draw`, which a run keeps.
+DRAWS = "AS241"
+# The probability that a standard normal variable lies below -2, and the standard deviation of one
+# that is known to lie within 2 of its mean.
+BELOW_MINUS_2 = 0.022750131948179207
 TRUNCATED_STD = 0.87962566103423978
+# So many numbers at a time stay in a core's cache through all the operations on them.
+_BLOCK = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -44,6 +55,46 @@ class Fill:
 
 
 Distribution = Uniform | Normal | TruncatedNormal | Fill
+
+
+def draw(
+    distribution: Distribution,
+    key: streams.Words,
+    shape: tuple[int, ...],
+    dtype: Literal["float32", "float64"],
+) -> np.ndarray:
+    """A fresh parameter.
+
+    Its element of flat index n is F^-1(u), where u is number n of the key's stream of uniform
+    numbers and F the distribution function. It is drawn in float64 and rounded once, so that a run
+    in float32 begins where one in float64 does; by NumPy on the host, so that the bits are the same
+    on every machine, under every version and in both frameworks.
+
+    Args:
+        key: [2], of this parameter alone.
+        shape: the torch twin's.
+    Differences: `jax.random` draws other numbers for each dtype, by formulas that changed with
+        versions of jax; torch's generators give other numbers on other devices.
+    """
+    values = np.empty(math.prod(shape), dtype)
+    if isinstance(distribution, Fill):
+        values.fill(distribution.value)
+        return values.reshape(shape)
+    for start in range(0, values.size, _BLOCK):
+        stop = min(start + _BLOCK, values.size)
+        values[start:stop] = _inverse(distribution, streams.uniform(key, start, stop))
+    return values.reshape(shape)
+
+
+def _inverse(distribution: Uniform | Normal | TruncatedNormal, u: Numbers) -> Numbers:
+    match distribution:
+        case Uniform(bound):
+            return (2 * u - 1) * bound
+        case Normal(std):
+            return normal_quantile(u) * std
+        case TruncatedNormal(std):
+            inside = BELOW_MINUS_2 + (1 - 2 * BELOW_MINUS_2) * u
+            return normal_quantile(inside) * (std / TRUNCATED_STD)
 
 
 def distribution(scheme: Scheme, name: str, shapes: Shapes, config: ModelConfig) -> Distribution:

@@ -64,7 +64,6 @@ def public(package: str) -> dict[str, list[str]]:
 # torch's casts reach tables.
 ONE_SIDED = {
     "compiled_train_step",
-    "threefry",
     "set_dropout_keys",
     "apply",
     "parameter_template",
@@ -73,8 +72,8 @@ ONE_SIDED = {
 }
 
 
-# jax has random streams; torch is given the same ones.
-ONE_SIDED_FILES = {"random.py", "erfinv.py"}
+# jax has random bits; torch is given the same ones.
+ONE_SIDED_FILES = {"random.py"}
 
 
 def test_the_twins_mirror_each_other_file_for_file_and_name_for_name():

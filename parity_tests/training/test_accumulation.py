@@ -16,7 +16,7 @@ from parity_tests.training.test_training import small
 from torch_reference import gradients as torch_gradients
 from torch_reference import random
 from torch_reference import training as torch_training
-from transformer_spec import naming
+from transformer_spec import naming, streams
 from transformer_spec.batch import Batch
 from transformer_spec.config import MixtureOfExperts
 from transformer_spec.fields import ConfigError
@@ -42,7 +42,7 @@ compiled = jax.jit(flax_gradients.gradients, static_argnames=("model", "config")
 
 def flax_gradient(task, train, batch):
     model, key = build_model(task.model), jax.random.key(0)
-    params = flax_training.init_params(model, train.init, key, train.dtype)
+    params = flax_training.init_params(model, train.init, streams.seed_key(0), train.dtype)
     grads, metrics = compiled(params, batch, key, jnp.int32(0), model=model, config=train)
     named = {name: np.asarray(grad) for name, grad in naming.to_named(grads).items()}
     return {"loss": np.asarray(metrics["loss"])} | named

@@ -24,8 +24,7 @@ from parity.explain.causes.parameters import different_parameter
 from parity.explain.examine import Reference, examine
 from parity.observe import bridge
 from parity.observe.points import Run, dtype_name
-from torch_reference import random
-from transformer_spec import naming, parameters
+from transformer_spec import naming, parameters, streams
 from transformer_spec.initializers import Scheme
 from transformer_spec.presets import PRESETS
 from verification.bugs.planted import CASES, Plant
@@ -103,7 +102,7 @@ def _training_runs(case: str) -> tuple[Run, Run]:
 @cache
 def _fresh(scheme: Scheme) -> dict[str, np.ndarray]:
     model = flax_transformer.build_model(CASES["deep"].config)
-    tree = flax_training.init_params(model, scheme, jax.random.key(0), "float64")
+    tree = flax_training.init_params(model, scheme, streams.seed_key(0), "float64")
     return {name: np.asarray(value) for name, value in naming.to_named(tree).items()}
 
 
@@ -192,7 +191,7 @@ def _dropout_findings(case: str) -> Iterator[Finding]:
 def _fresh_findings() -> Iterator[Finding]:
     for scheme in SCHEMES:
         model = torch_models.build_model(CASES["deep"].config).double()
-        torch_training.init_params(model, scheme, random.key(0))
+        torch_training.init_params(model, scheme, streams.seed_key(0))
         yield from initialization.compare(_fresh(scheme), bridge.torch_arrays(model))
 
 

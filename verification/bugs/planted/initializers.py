@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import nn
 
-from torch_reference import random, training
-from transformer_spec import initializers
+from torch_reference import training
+from transformer_spec import initializers, streams
 from transformer_spec.config import ModelConfig
 from transformer_spec.initializers import Scheme, distribution
 from verification.bugs.planted.plant import Plant, github, swapped
@@ -17,7 +17,7 @@ Shapes = initializers.Shapes
 Distribution = initializers.Distribution
 
 
-def _as_constructed(model: nn.Module, scheme: Scheme, key: random.Key) -> None:
+def _as_constructed(model: nn.Module, scheme: Scheme, key: streams.Words) -> None:
     """What the constructors of torch's layers drew stays."""
 
 
