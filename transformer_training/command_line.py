@@ -16,6 +16,7 @@ from transformer_hub.errors import CheckpointError
 from transformer_spec import fields, presets
 from transformer_spec.config import ModelConfig
 from transformer_spec.fields import ConfigError, nearest
+from transformer_spec.initializers import DRAWS
 from transformer_spec.train_config import TrainConfig
 from transformer_training.runs.resuming import FREE, stored_config
 
@@ -96,6 +97,7 @@ def _parse(
     options, unknown = parser.parse_known_args(argv)
     _refuse_unknown(unknown, parser)
     check_backend(options.backend)
+    options.draws = DRAWS
     options.stop_after = fields.parse_value("stop_after", options.stop_after, int | None)
     check_stop(options.stop_after, 0)
     model = replace(preset.model, **_overrides(options, ModelConfig))
@@ -120,6 +122,7 @@ def _parse_resume(
         argv = [*argv, "--backend", stored["backend"]]
     options, model, train = _parse(argv, path, preset)
     options.preset, options.init_from = stored["preset"], stored["init_from"]
+    options.draws = fields.check_type("draws", stored.get("draws"), str | None)
     return options, model, train
 
 

@@ -49,6 +49,7 @@ def resolved(options: argparse.Namespace, task: Task, train: TrainConfig) -> dic
         "backend": options.backend,
         "preset": options.preset,
         "init_from": options.init_from,
+        "draws": options.draws,
         "model": task.model.to_dict(),
         "train": train.to_dict(),
         "tokenizer": task.tokenizer and task.tokenizer.to_dict(),

@@ -69,6 +69,14 @@ def test_what_is_written_is_read(written):
     np.testing.assert_array_equal(found.history["losses"], np.arange(3) / 7)
 
 
+def test_a_formula_of_draws_without_a_name_is_not_written(tmp_path):
+    """As before formulas had names, whose checkpoints must still be read."""
+    for step, draws in enumerate((None, "AS241"), start=3):
+        path = store.write(tmp_path, about(step, draws=draws), state(step), history(step))
+        assert ("draws" in json.loads((path / "checkpoint.json").read_text())) == bool(draws)
+        assert read(path).manifest.draws == draws
+
+
 def test_checkpoint_json_says_what_a_person_may_want_to_know(written):
     said = json.loads((written / "checkpoint.json").read_text())
     assert said["next_update"] == 4

@@ -38,6 +38,10 @@ def test_an_old_run_resumes_and_equals_the_uninterrupted_one(tmp_path, name, bac
         figures = {key: value for key, value in theirs.items() if key in FIGURES}
         assert {key: ours[key] for key in figures} == pytest.approx(figures, rel=1e-10), ours
         assert ours.get("sample") == theirs.get("sample")
+    # Their first parameters were drawn by jax's own formula, and no name of ours may be said of it.
+    assert json.loads((path / "config.json").read_text())["draws"] is None
+    last = max((path / "checkpoints").iterdir()) / "checkpoint.json"
+    assert "draws" not in json.loads(last.read_text())
 
 
 def records(path: Path) -> list[dict]:

@@ -91,6 +91,10 @@ def test_slices_of_time_and_a_change_of_framework(tmp_path):
     other = train("--resume", str(changed), "--backend", "torch")
     assert other.returncode == 0, other.stderr
     assert json.loads((changed / "config.json").read_text())["backend"] == "torch"
+    for path in (sliced, changed):
+        assert json.loads((path / "config.json").read_text())["draws"] == "AS241"
+        last = max((path / "checkpoints").iterdir()) / "checkpoint.json"
+        assert json.loads(last.read_text())["draws"] == "AS241"
     for ours, theirs in zip(curve(whole), curve(changed), strict=True):
         assert ours.keys() == theirs.keys()
         assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-5)

@@ -54,6 +54,7 @@ def test_a_run_leaves_all_that_it_promises(tmp_path, backend):
     config = json.loads((path / "config.json").read_text())
     model = ModelConfig.from_dict(config["model"])
     assert TrainConfig.from_dict(config["train"]).steps == 5
+    assert config["draws"] == "AS241"
     weights = load_arrays(path / "model.safetensors")
     assert {n: a.shape for n, a in weights.items()} == parameter_shapes(model)
     assert (path / "loss.png").read_bytes().startswith(b"\x89PNG")

@@ -32,6 +32,8 @@ class Manifest:
         next_update, epoch: the data's position: the update that comes next, and its epoch, from 1.
         fingerprint: of the task's data.
         random, dropout_key: whose streams, and the two words of the key.
+        draws: the formula of the run's first parameters, `initializers.DRAWS` of its day; None for
+            those of `jax.random`, whose formula was that of its version.
         backend: who wrote it.
         model, train: the configs.
         seconds: how long the run has taken.
@@ -51,6 +53,7 @@ class Manifest:
     fingerprint: str
     random: str = STREAMS
     dropout_key: list
+    draws: str | None = None
     backend: str
     model: dict
     train: dict
@@ -93,6 +96,8 @@ def installed() -> dict[str, str]:
 def render(manifest: Manifest) -> bytes:
     """The one text that says this: any other, be it by a space, was not written here."""
     content = asdict(manifest)
+    if manifest.draws is None:  # as runs were written whose formula had no name
+        del content["draws"]
     return (json.dumps(content | {"sha256": _sha256(content)}, indent=2) + "\n").encode()
 
 

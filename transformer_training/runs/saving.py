@@ -3,6 +3,7 @@
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from transformer_spec.initializers import DRAWS
 from transformer_spec.state import NamedState
 from transformer_spec.train_config import TrainConfig
 from transformer_training.checkpoints import store
@@ -28,6 +29,7 @@ class Saver:
         self.directory, self.keep, self.per_epoch = directory, config.keep, task.steps_per_epoch
         self.about: dict[str, Any] = {
             "backend": backend,
+            "draws": DRAWS,
             "fingerprint": task.fingerprint,
             "model": task.model.to_dict(),
             "train": config.to_dict(),
@@ -44,6 +46,7 @@ class Saver:
             SaveError: those that are not kept cannot be removed.
         """
         self.step = about.step
+        self.about["draws"] = about.draws
         if about.best_eval_loss is not None and about.best_step is not None:
             self.best = (about.best_eval_loss, about.best_step)
         store.prune(self.directory.checkpoints, self.keep, about.best_step)
