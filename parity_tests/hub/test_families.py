@@ -787,7 +787,7 @@ def test_two_names_of_one_tensor_and_two_dtypes_in_one():
     ours["decoder.layers.0.attn.k_proj.bias"] = ours["decoder.layers.0.attn.k_proj.bias"].astype(
         "f2"
     )
-    with pytest.raises(CheckpointError, match="one dtype.*k_proj.bias float16"):
+    with pytest.raises(CheckpointError, match="the same dtype.*k_proj.bias float16"):
         dict(layout.to_theirs(ours))
 
 

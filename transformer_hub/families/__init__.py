@@ -1,34 +1,40 @@
-"""Every family: its config.json and its tensors, to ours and back."""
+"""Every family: its config.json and its tensors, to ours and back.
+
+A family is one file here that ends in `FAMILY = Family(...)`, or `llama_like(...)` for a descendant
+of LLaMA, and one entry in MODULES.
+"""
 
 from collections.abc import Collection, Mapping
+from importlib import import_module
 from typing import Any
 
-from transformer_hub.families.bert import BERT
-from transformer_hub.families.bloom import BLOOM
-from transformer_hub.families.chatglm import CHATGLM
-from transformer_hub.families.chatglm2 import CHATGLM2
 from transformer_hub.families.family import Family, saved_classes
-from transformer_hub.families.glm import GLM, GLM4
-from transformer_hub.families.gpt2 import GPT2
 from transformer_hub.families.layout import Layout
-from transformer_hub.families.llama import LLAMA, MISTRAL
-from transformer_hub.families.mixtral import MIXTRAL
-from transformer_hub.families.t5 import T5
 from transformer_spec.fields import ConfigError, nearest
 
 __all__ = ["FAMILIES", "Family", "Layout", "find"]
 
-FAMILIES = {
-    family.name: family
-    for family in (GPT2, BERT, T5, LLAMA, MISTRAL, MIXTRAL, GLM, GLM4, CHATGLM, CHATGLM2, BLOOM)
-}
+MODULES = (
+    "gpt2",
+    "bert",
+    "t5",
+    "llama",
+    "mistral",
+    "mixtral",
+    "glm",
+    "glm4",
+    "chatglm",
+    "chatglm2",
+    "bloom",
+)
+FAMILIES: dict[str, Family] = {name: import_module(f"{__name__}.{name}").FAMILY for name in MODULES}
 
 
 def find(hf: Mapping[str, Any], names: Collection[str] = ()) -> Family:
     """The family of a config.json: by `model_type`, then by the keys that set families apart.
 
     Where there is no `model_type`, as in old configs, the class that was saved decides; where that
-    is not told either, as in the oldest, what the tensors' `names` begin with.
+    is absent too, as in the oldest, what the tensors' `names` begin with.
 
     Raises:
         ConfigError: there is no such family, or no telling which.
@@ -37,7 +43,7 @@ def find(hf: Mapping[str, Any], names: Collection[str] = ()) -> Family:
     if kind is None:
         found = [f for f in FAMILIES.values() if set(f.architectures) & set(saved)]
         if not saved:
-            found = [f for f in FAMILIES.values() if any(map(f.is_own, names))]
+            found = [f for f in FAMILIES.values() if any(map(f.claims, names))]
         known, given = {name for f in FAMILIES.values() for name in f.architectures}, saved
     else:
         found = [f for f in FAMILIES.values() if f.model_type == kind]

@@ -31,9 +31,9 @@ HEADS = {
 
 
 def read(settings: Settings) -> ModelConfig:
-    settings.must("is_decoder", False)
-    settings.must("add_cross_attention", False)
-    settings.must("position_embedding_type", "absolute")
+    settings.require("is_decoder", False)
+    settings.require("add_cross_attention", False)
+    settings.require("position_embedding_type", "absolute")
     masked_lm, pooler, next_sentence = _heads(settings)
     return ModelConfig(
         arch="encoder",
@@ -131,7 +131,7 @@ def _table(config: ModelConfig) -> Table:
     )
 
 
-BERT = Family(
+FAMILY = Family(
     name="bert",
     model_type="bert",
     architectures=tuple(HEADS),

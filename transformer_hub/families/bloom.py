@@ -25,7 +25,7 @@ KEYS = (
 
 
 def read(settings: Settings) -> ModelConfig:
-    settings.must("apply_residual_connection_post_layernorm", False)
+    settings.require("apply_residual_connection_post_layernorm", False)
     width = settings.number(_WIDTH.theirs, aliases=_WIDTH.aliases)
     return ModelConfig(
         arch="decoder",
@@ -72,7 +72,7 @@ def _table(heads: int) -> Table:
     )
 
 
-BLOOM = Family(
+FAMILY = Family(
     name="bloom",
     model_type="bloom",
     architectures=("BloomForCausalLM", "BloomModel"),

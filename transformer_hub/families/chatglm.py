@@ -33,9 +33,9 @@ _UNSUPPORTED = {"pre_seq_len": None, "prefix_projection": False, "quantization_b
 
 
 def read(settings: Settings) -> ModelConfig:
-    settings.must("position_encoding_2d", True)
+    settings.require("position_encoding_2d", True)
     for key, supported in _UNSUPPORTED.items():
-        settings.must(key, supported)
+        settings.require(key, supported)
     return ModelConfig(
         arch="decoder",
         position=TwoChannelRotary(theta=10000.0),
@@ -91,7 +91,7 @@ def _table(config: ModelConfig) -> Table:
     )
 
 
-CHATGLM = Family(
+FAMILY = Family(
     name="chatglm",
     model_type="chatglm",
     architectures=("ChatGLMModel", "ChatGLMForConditionalGeneration"),

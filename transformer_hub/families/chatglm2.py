@@ -45,7 +45,7 @@ _ALWAYS = {
 
 def read(settings: Settings) -> ModelConfig:
     for key, supported in _ALWAYS.items():
-        settings.must(key, supported)
+        settings.require(key, supported)
     fields = settings.fields(KEYS)
     norm = RMSNorm if settings.get("rmsnorm", True) else LayerNorm
     return ModelConfig(
@@ -123,7 +123,7 @@ def _table(config: ModelConfig) -> Table:
     )
 
 
-CHATGLM2 = Family(
+FAMILY = Family(
     name="chatglm2",
     model_type="chatglm",
     architectures=("ChatGLMModel", "ChatGLMForConditionalGeneration"),

@@ -41,8 +41,8 @@ class Family:
     marks: tuple[str, ...] = ()
     stem: str | None = None
 
-    def is_own(self, tensor: str) -> bool:
-        """Whether a tensor of this name can be of this family alone."""
+    def claims(self, tensor: str) -> bool:
+        """Whether a tensor of this name belongs to this family and no other."""
         return self.stem is not None and tensor.startswith(self.stem)
 
     def read_config(
@@ -93,7 +93,7 @@ class Family:
                 raise ConfigError(f"architectures: {architecture!r} is not supported; only {known}")
         settings.architecture = saved[0] if saved else None
         for key, supported in COMMON.items():
-            settings.must(key, supported)
+            settings.require(key, supported)
         return settings
 
     def _check_same(self, config: ModelConfig, back: ModelConfig) -> None:

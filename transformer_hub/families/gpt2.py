@@ -40,9 +40,9 @@ TABLE = (
 
 
 def read(settings: Settings) -> ModelConfig:
-    settings.must("scale_attn_weights", True)
-    settings.must("scale_attn_by_inverse_layer_idx", False)
-    settings.must("add_cross_attention", False)
+    settings.require("scale_attn_weights", True)
+    settings.require("scale_attn_by_inverse_layer_idx", False)
+    settings.require("add_cross_attention", False)
     width = settings.number("n_embd", aliases=("hidden_size",))
     inner = settings.get("n_inner", None)
     return ModelConfig(
@@ -74,7 +74,7 @@ def layout(config: ModelConfig) -> Layout:
     return Layout("gpt2", config, [TABLE], tied, "transformer.", masks)
 
 
-GPT2 = Family(
+FAMILY = Family(
     name="gpt2",
     model_type="gpt2",
     architectures=("GPT2LMHeadModel", "GPT2Model"),

@@ -1,4 +1,4 @@
-"""The tensors of one model as a family's checkpoints hold them, to ours and back."""
+"""How a family's checkpoints store the parameters of one model; converted both ways."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,14 +19,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Copy:
-    """A tensor that repeats the one named `of`.
+    """A tensor that repeats another, `original`.
 
-    A checkpoint may hold it, equal to the last bit, or hold it alone. It is `written` where what
-    opens the checkpoint would miss it.
+    A checkpoint may hold it beside the original, bit for bit the same, or instead of it. It is
+    `written` where a program that opens the checkpoint would miss it.
     """
 
     theirs: str
-    of: str
+    original: str
     written: bool = False
 
 
@@ -38,8 +38,8 @@ class Layout:
         config: the model.
         tables: the layouts that are read; the first is also written.
         copies: tensors that repeat others.
-        prefix: what the names may lack or have in front, by the class that was saved.
-        ignored: patterns of names that hold nothing trained.
+        prefix: what names may begin with or lack, depending on the class that was saved.
+        ignored: patterns of the names of tensors that are not parameters.
 
     Raises:
         ConfigError: the family has no place for some parameter of the model.
@@ -65,18 +65,18 @@ class Layout:
         self._known = {name for links in self._readable for link in links for name in link.theirs}
         self._known |= {copy.theirs for copy in copies}
         placed = {name for link in self._links for name in link.ours}
-        if homeless := [name for name in self._shapes if name not in placed]:
-            raise ConfigError(f"{family}: has no place for {', '.join(homeless)}")
+        if unplaced := [name for name in self._shapes if name not in placed]:
+            raise ConfigError(f"{family}: has no place for {', '.join(unplaced)}")
 
     def their_shapes(self) -> dict[str, Shape]:
         """Name -> shape of every tensor that is written."""
-        return dict(self._repeated(self._stored(self._links).items()))
+        return dict(self._with_copies(self._shapes_of(self._links).items()))
 
     def canonical(self, names: Iterable[str]) -> dict[str, str]:
-        """Canonical -> stored name. What is known to hold nothing trained is left out.
+        """Canonical -> stored name, without the tensors that are known to be no parameters.
 
         Raises:
-            CheckpointError: two stored names mean one tensor.
+            CheckpointError: two stored names stand for one tensor.
         """
         found: dict[str, str] = {}
         for stored in names:
@@ -89,39 +89,41 @@ class Layout:
                 )
             found[name] = stored
         for copy in self._copies:
-            if copy.of not in found and copy.theirs in found:
-                found[copy.of] = found.pop(copy.theirs)
+            if copy.original not in found and copy.theirs in found:
+                found[copy.original] = found.pop(copy.theirs)
         return found
 
     def to_ours(self, tensors: Mapping[str, Any]) -> Iterator[tuple[str, np.ndarray]]:
-        """(our name, array) one after the other, of tensors by canonical name.
+        """Convert tensors, by canonical name, to pairs (our name, array), one after the other.
 
-        Each tensor has a `shape`, and a `read()` that is called when its array is asked for.
+        Each tensor has a `shape`, and a `read()` that is called when its array is needed.
 
         Raises:
-            CheckpointError: a tensor is missing, unknown or of another shape, all by name, or what
-                must be a copy differs from its original.
+            CheckpointError: tensors are missing, unknown or of another shape (all are named), or a
+                copy differs from its original.
         """
-        links = min(self._readable, key=lambda links: _distance(self._stored(links), tensors))
-        shapes = self._stored(links)
+        links = min(
+            self._readable, key=lambda links: _num_unmatched(self._shapes_of(links), tensors)
+        )
+        shapes = self._shapes_of(links)
         copies = [copy for copy in self._copies if copy.theirs in tensors]
-        self._check(tensors, shapes | {copy.theirs: shapes[copy.of] for copy in copies})
+        self._check(tensors, shapes | {copy.theirs: shapes[copy.original] for copy in copies})
         for copy in copies:
-            if not _same_bits(tensors[copy.theirs].read(), tensors[copy.of].read()):
+            if not _same_bits(tensors[copy.theirs].read(), tensors[copy.original].read()):
                 raise CheckpointError(
-                    f"{self._family}: {copy.theirs} differs from {copy.of}; by the config it is a "
-                    "copy of it (tie_word_embeddings)"
+                    f"{self._family}: {copy.theirs} differs from {copy.original}; by the config it "
+                    "must be a copy of it (tie_word_embeddings)"
                 )
         return self._read(links, tensors)
 
     def to_theirs(self, arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
-        """(their name, array) one after the other, of arrays by our name.
+        """Convert arrays, by our name, to pairs (their name, array), one after the other.
 
         Raises:
-            CheckpointError: an array is missing, unknown or of another shape, all by name.
+            CheckpointError: arrays are missing, unknown or of another shape (all are named).
         """
         self._check(arrays, self._shapes)
-        return self._repeated(self._write(arrays))
+        return self._with_copies(self._write(arrays))
 
     def _canonical(self, stored: str) -> str:
         modern = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", stored))
@@ -132,7 +134,7 @@ class Layout:
                     return spelling
         return stored
 
-    def _stored(self, links: Iterable[Link]) -> dict[str, Shape]:
+    def _shapes_of(self, links: Iterable[Link]) -> dict[str, Shape]:
         return {
             name: shape
             for link in links
@@ -143,12 +145,12 @@ class Layout:
             )
         }
 
-    def _repeated(self, pairs: Iterable[tuple[str, T]]) -> Iterator[tuple[str, T]]:
-        """The pairs, and each under the names of its written copies."""
+    def _with_copies(self, pairs: Iterable[tuple[str, T]]) -> Iterator[tuple[str, T]]:
+        """The pairs, each also under the names of its written copies."""
         for name, value in pairs:
             yield name, value
             for copy in self._copies:
-                if copy.written and copy.of == name:
+                if copy.written and copy.original == name:
                     yield copy.theirs, value
 
     def _check(self, named: Mapping[str, Any], shapes: Mapping[str, Shape]) -> None:
@@ -161,24 +163,26 @@ class Layout:
         self, links: Iterable[Link], tensors: Mapping[str, Any]
     ) -> Iterator[tuple[str, np.ndarray]]:
         for link in links:
-            arrays = self._of_one_dtype(link.theirs, [tensors[n].read() for n in link.theirs])
+            arrays = self._check_one_dtype(link.theirs, [tensors[n].read() for n in link.theirs])
             ours = link.relation.to_ours(arrays, [self._shapes[n] for n in link.ours])
             yield from zip(link.ours, map(np.ascontiguousarray, ours), strict=True)
 
     def _write(self, arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
         for link in self._links:
-            ours = self._of_one_dtype(link.ours, [arrays[n] for n in link.ours])
+            ours = self._check_one_dtype(link.ours, [arrays[n] for n in link.ours])
             theirs = link.relation.to_theirs(ours)
             yield from zip(link.theirs, map(np.ascontiguousarray, theirs), strict=True)
 
-    def _of_one_dtype(self, names: Sequence[str], arrays: list[np.ndarray]) -> list[np.ndarray]:
+    def _check_one_dtype(self, names: Sequence[str], arrays: list[np.ndarray]) -> list[np.ndarray]:
         if len({array.dtype for array in arrays}) > 1:
             found = ", ".join(f"{n} {a.dtype}" for n, a in zip(names, arrays, strict=True))
-            raise CheckpointError(f"{self._family}: joined tensors must have one dtype: {found}")
+            raise CheckpointError(
+                f"{self._family}: tensors that are fused must have the same dtype: {found}"
+            )
         return arrays
 
 
-def _distance(shapes: Collection[str], tensors: Collection[str]) -> int:
+def _num_unmatched(shapes: Collection[str], tensors: Collection[str]) -> int:
     return len(set(shapes) ^ set(tensors))
 
 

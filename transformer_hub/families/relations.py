@@ -1,8 +1,8 @@
-"""How tensors of a checkpoint relate to ours: four relations, each read in both directions.
+"""The four relations between a checkpoint's tensors and ours, each converted in both directions.
 
 A table is a sequence of relations between patterns of names: `{i}` is a layer, `{e}` an expert, and
-`*` stands for weight and for bias. `expand` turns a table into the links of one model, by keeping
-the relations whose parameters the model has.
+`*` stands for weight and for bias. `expand` makes the links of one model from a table: it keeps the
+relations whose parameters the model has.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -60,27 +60,27 @@ class Fused:
     transposed: bool = False
 
     def their_shapes(self, shapes: Sequence[Shape], count: int) -> list[Shape]:
-        axis = _rows(len(shapes[0]))
+        axis = _row_axis(len(shapes[0]))
         fused = list(shapes[0])
         fused[axis] = sum(shape[axis] for shape in shapes)
         return [tuple(reversed(fused) if self.transposed else fused)]
 
     def to_ours(self, arrays: Arrays, shapes: Sequence[Shape]) -> list[np.ndarray]:
         fused = arrays[0].T if self.transposed else arrays[0]
-        axis = _rows(fused.ndim)
+        axis = _row_axis(fused.ndim)
         widths = [shape[axis] // self.groups for shape in shapes]
         parts = np.split(self._grouped(fused), np.cumsum(widths)[:-1], axis=axis + 1)
         return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
 
     def to_theirs(self, arrays: Arrays) -> list[np.ndarray]:
-        axis = _rows(arrays[0].ndim)
+        axis = _row_axis(arrays[0].ndim)
         grouped = np.concatenate([self._grouped(array) for array in arrays], axis=axis + 1)
         shape = self.their_shapes([array.shape for array in arrays], 1)[0]
         return [grouped.reshape(shape[::-1]).T if self.transposed else grouped.reshape(shape)]
 
     def _grouped(self, array: np.ndarray) -> np.ndarray:
         """[..., rows, columns] as [..., groups, rows / groups, columns]."""
-        axis = _rows(array.ndim)
+        axis = _row_axis(array.ndim)
         rows = (self.groups, array.shape[axis] // self.groups)
         return array.reshape(array.shape[:axis] + rows + array.shape[axis + 1 :])
 
@@ -108,14 +108,14 @@ Table = Sequence[Relation]
 
 @dataclass(frozen=True)
 class Link:
-    """A relation between tensors: its patterns with every variable filled in."""
+    """A relation between named tensors: its patterns with every variable filled in."""
 
     theirs: tuple[str, ...]
     ours: tuple[str, ...]
     relation: Relation
 
 
-def _rows(axes: int) -> int:
+def _row_axis(axes: int) -> int:
     """The axis of the outputs: the first but for the matrices of stacked experts."""
     return max(axes - 2, 0)
 

@@ -56,7 +56,7 @@ def read_rotary(
     Args:
         settings: the config.
         theta: the default of its class.
-        partial: the default share of a head that turns; none: the class turns whole heads.
+        partial: the default share of a head that is rotated; none: the class rotates whole heads.
         interleaved: how the class pairs dimensions.
     """
     given = _merged(settings.get("rope_scaling", None), settings.get("rope_parameters", None))
@@ -84,7 +84,7 @@ def read_rotary(
 
 
 def write_rotary(rotary: Rotary, partial: bool = False) -> dict[str, Any]:
-    """Both forms; `partial`: of a class that turns a part of each head."""
+    """Both forms; `partial`: the class rotates a part of each head."""
     share = {"partial_rotary_factor": rotary.fraction} if partial else {}
     scaling = _write_scaling(rotary.scaling)
     return share | {
@@ -138,7 +138,7 @@ def _read_scaling(given: Settings, original: Any) -> Scaling:
                 original_max_seq_len=original,
             )
         case "yarn":
-            given.must("truncate", True)
+            given.require("truncate", True)
             factor = given.number("factor")
             return YarnScaling(
                 factor=factor,

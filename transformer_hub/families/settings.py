@@ -23,7 +23,10 @@ ACTIVATIONS = {
 }
 
 
-def their_activation(ours: str) -> str:
+def their_activation(ours: str, default: str = "") -> str:
+    """Their name for an activation: the default of the config class where it means the same."""
+    if ACTIVATIONS.get(default) == ours:
+        return default
     return next(name for name, meaning in ACTIVATIONS.items() if meaning == ours)
 
 
@@ -87,7 +90,7 @@ class Settings:
             raise ConfigError(f"{key}: {value!r} is not usable; it must be a number")
         return value
 
-    def must(self, key: str, supported: Any) -> None:
+    def require(self, key: str, supported: Any) -> None:
         """Refuse any value but the one supported; null, 0, false and empty are one."""
         self.checked.add(key)
         value = self._values.get(key, supported)

@@ -43,9 +43,9 @@ KEYS = (
 
 
 def read(settings: Settings) -> ModelConfig:
-    settings.must("is_encoder_decoder", True)
-    settings.must("is_decoder", False)
-    settings.must("tie_encoder_decoder", False)
+    settings.require("is_encoder_decoder", True)
+    settings.require("is_decoder", False)
+    settings.require("tie_encoder_decoder", False)
     tied, scaled = _head(settings)
     fields = settings.fields(KEYS)
     depth = settings.get("num_decoder_layers", None)
@@ -88,7 +88,7 @@ def _feed_forward(settings: Settings) -> FeedForward | GatedFeedForward:
         expected = "an activation, or gated- and an activation"
         raise ConfigError(f"feed_forward_proj: {kind!r} is not usable; it must be {expected}")
     implied = "gelu_new" if kind == "gated-gelu" else activation
-    settings.must("is_gated_act", gate == "gated")
+    settings.require("is_gated_act", gate == "gated")
     variant = GatedFeedForward if gate else FeedForward
     return variant(activation=settings.activation("dense_act_fn", implied))
 
@@ -151,7 +151,7 @@ def _table(config: ModelConfig) -> Table:
     return table
 
 
-T5 = Family(
+FAMILY = Family(
     name="t5",
     model_type="t5",
     architectures=("T5ForConditionalGeneration", "T5WithLMHeadModel", "T5Model"),
