@@ -1,4 +1,4 @@
-"""Parameters in `flax_model.msgpack`, under torch's names and in torch's layout."""
+"""Parameters in `flax_model.msgpack`, read under torch's names and in torch's layout."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -26,17 +26,17 @@ def read(path: Path) -> dict[str, LazyTensor]:
     and `scale` are `weight`. That holds for GPT-2's `FlaxConv1D` too: its kernel is [out, in] where
     torch's `Conv1D` has [in, out] (transformers 4.57, `models/gpt2/modeling_flax_gpt2.py`).
 
-    The format has no index: all arrays are in memory from here on.
+    The format has no index, so all arrays are read at once.
     """
     msgpack = import_library("msgpack", path)
     refused = (ValueError, KeyError, TypeError, RecursionError, msgpack.exceptions.UnpackException)
-    with explained(path, *refused, problem="no checkpoint that Flax wrote, or truncated"):
+    with explained(path, *refused, problem="not a checkpoint of Flax, or truncated"):
         leaves = dict(naming.walk(_tree(msgpack, path)))
         return {_name(keys): _tensor(keys, array) for keys, array in leaves.items()}
 
 
 def _tree(msgpack: Any, path: Path) -> Mapping[str, Any]:
-    """The nested arrays of a file, read as a stream: no length may go beyond the file's own."""
+    """The nested arrays of a file, read as a stream: no length in it may exceed the file's own."""
     size = path.stat().st_size
     with open(path, "rb") as file:
         unpacker = msgpack.Unpacker(
@@ -50,7 +50,7 @@ def _tree(msgpack: Any, path: Path) -> Mapping[str, Any]:
         )
         tree = unpacker.unpack()
     if unpacker.tell() != size:
-        raise ValueError(f"{size - unpacker.tell():,} bytes too many")
+        raise ValueError(f"{size - unpacker.tell():,} bytes are left over")
     if not isinstance(tree, Mapping):
         raise ValueError(f"a {type(tree).__name__} instead of named parameters")
     return tree
@@ -76,7 +76,7 @@ def _items(numbered: dict[str, Any]) -> list[Any]:
 
 
 def _name(keys: tuple[str, ...]) -> str:
-    # Linen's `layers_0` is no list here: T5 has a `wi_0`.
+    # Here `_0` does not number the items of a list, as Linen's `layers_0` does: T5 has a `wi_0`.
     return ".".join((*keys[:-1], naming.dotted(keys[-1:])))
 
 

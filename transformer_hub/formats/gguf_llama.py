@@ -1,4 +1,4 @@
-"""LLaMA in a GGUF file: as `transformers` would name its tensors and write its config.json."""
+"""LLaMA in a GGUF file, under the names `transformers` has for its tensors and settings."""
 
 import re
 from dataclasses import replace
@@ -27,7 +27,7 @@ SCALING = {
     "rope.scaling.factor": "factor",
     "rope.scaling.original_context_length": "original_max_position_embeddings",
 }
-# Keys that say what is known otherwise; those with a value must have it.
+# Keys that repeat what other keys or tensors say; one with a value here must have that value.
 REDUNDANT = {
     "vocab_size": None,
     "rope.scaling.finetuned": None,
@@ -52,13 +52,13 @@ BLOCK = {
     "ffn_down": "mlp.down_proj",
 }
 HEADS = {"attn_q": "num_attention_heads", "attn_k": "num_key_value_heads"}
-ROTATION = "rope_freqs.weight"
+ROPE_FREQS = "rope_freqs.weight"
 
 
 def unpermute(array: np.ndarray, num_heads: int) -> np.ndarray:
-    """Rows of a q or k projection in the order of `transformers`: the two halves of a head turn.
+    """Reorder the rows of a q or k projection as `transformers` has them: rotary pairs by halves.
 
-    GGUF's LLaMA turns neighbouring rows of a head together, (0, 1), (2, 3), ..., so the halves were
+    GGUF's LLaMA rotates adjacent rows of a head together, (0, 1), (2, 3), ..., so the halves were
     interleaved when the weights were written (`permute` in llama.cpp's convert_hf_to_gguf.py). This
     is the inverse; `array` is [heads * head_dim, ...], a weight or a bias.
     """
@@ -71,10 +71,10 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, LazyTensor]]:
     metadata, stored = gguf_files.read(path)
     if (architecture := metadata.get("general.architecture")) != "llama":
         raise CheckpointError(f"{path}: general.architecture is {architecture!r}, not 'llama'")
-    turning = stored.pop(ROTATION, None)
+    divisors = stored.pop(ROPE_FREQS, None)
     config = _config(path, metadata, stored)
-    if turning is not None:
-        config["rope_scaling"] = _llama3(path, config, turning.read())
+    if divisors is not None:
+        config["rope_scaling"] = _llama3(path, config, divisors.read())
     return config, dict(_renamed(name, tensor, config) for name, tensor in stored.items())
 
 
@@ -82,7 +82,9 @@ def _config(path: Path, metadata: dict[str, Any], stored: dict[str, LazyTensor])
     given = _settings(path, metadata)
     embedding = stored.get("token_embd.weight")
     if embedding is None or len(embedding.shape) != 2:
-        raise CheckpointError(f"{path}: lacks a matrix token_embd.weight; it must be a whole LLaMA")
+        raise CheckpointError(
+            f"{path}: has no matrix token_embd.weight; the file must hold a whole LLaMA"
+        )
     config = {ours: given.pop(key) for key, ours in REQUIRED.items()}
     width, heads = config["hidden_size"], config["num_attention_heads"]
     head_dim = given.pop("attention.key_length", width // heads)
@@ -104,7 +106,7 @@ def _config(path: Path, metadata: dict[str, Any], stored: dict[str, LazyTensor])
 
 
 def _settings(path: Path, metadata: dict[str, Any]) -> dict[str, Any]:
-    """What is said of LLaMA, without its prefix; the sizes among it are numbers above 0."""
+    """The metadata under `llama.`, without that prefix; its sizes are checked to be above 0."""
     given = {
         key.removeprefix("llama."): _shortest(value)
         for key, value in metadata.items()
@@ -117,7 +119,7 @@ def _settings(path: Path, metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_unsupported(path: Path, given: dict[str, Any], head_dim: int) -> None:
-    """Whatever is left must be known, and say nothing new."""
+    """Refuse any setting left over that could change the model."""
     known = REDUNDANT | dict.fromkeys(("attention.value_length", "rope.dimension_count"), head_dim)
     for key, value in given.items():
         if key not in known:
@@ -127,17 +129,17 @@ def _refuse_unsupported(path: Path, given: dict[str, Any], head_dim: int) -> Non
 
 
 def _shortest(value: Any) -> Any:
-    """A float32 as the number that was meant: 1e-5, not 9.999999747378752e-06."""
+    """The shortest decimal of a float32: 1e-5, not 9.999999747378752e-06."""
     return float(str(np.float32(value))) if isinstance(value, float) else value
 
 
 def _llama3(path: Path, config: dict[str, Any], divisors: np.ndarray) -> dict[str, Any]:
-    """The scaling of LLaMA 3.1, which GGUF holds as what each frequency is divided by."""
+    """The scaling of LLaMA 3.1, which GGUF stores as the divisor of each frequency."""
     width, theta = config["head_dim"], config["rope_theta"]
     usable = divisors.shape == (width // 2,) and np.isfinite(divisors).all()
     scaling = Llama3Scaling(factor=max(1.0, float(divisors.max())) if usable else 1.0)
     if config["rope_scaling"] or not usable or not _divides(divisors, width, theta, scaling):
-        raise CheckpointError(f"{path}: {ROTATION} is not LLaMA 3.1's scaling of frequencies")
+        raise CheckpointError(f"{path}: {ROPE_FREQS} is not LLaMA 3.1's scaling of frequencies")
     return {
         "rope_type": "llama3",
         "factor": scaling.factor,
@@ -153,7 +155,7 @@ def _divides(divisors: np.ndarray, width: int, theta: float, scaling: Llama3Scal
 
 
 def _renamed(name: str, tensor: LazyTensor, config: dict[str, Any]) -> tuple[str, LazyTensor]:
-    """A tensor as `LlamaForCausalLM` has it; one that LLaMA has not keeps its name."""
+    """A tensor under its name in `LlamaForCausalLM`; one that LLaMA does not have keeps its own."""
     match = re.fullmatch(r"blk\.(\d+)\.(\w+)\.(weight|bias)", name)
     if not match or match[2] not in BLOCK:
         return TOP.get(name, name), tensor

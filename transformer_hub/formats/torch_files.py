@@ -1,4 +1,4 @@
-"""Tensors in files that torch.save wrote. They are pickles: read without running code, or not."""
+"""Tensors in files of torch.save. These are pickles: read without running code, or refused."""
 
 import warnings
 import zipfile
@@ -15,7 +15,7 @@ SINGLE, INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 
 
 def read(path: Path) -> dict[str, LazyTensor]:
-    """The tensors of a state dict; of an archive they are memory mapped."""
+    """The tensors of a state dict; those of an archive are memory-mapped."""
     torch = import_library("torch", path)
     state = _load(torch, path)
     if not isinstance(state, dict):
@@ -25,30 +25,32 @@ def read(path: Path) -> dict[str, LazyTensor]:
 
 
 def _is_archive(path: Path) -> bool:
-    """Whether it is a zip archive, as torch writes since 1.6; never one that would grow."""
+    """Whether it is a zip archive, as torch writes since 1.6; a compressed one is refused."""
     odd = (zipfile.BadZipFile, NotImplementedError, ValueError)
-    with explained(path, *odd, problem="a broken archive"):
+    with explained(path, *odd, problem="is a broken archive"):
         if not zipfile.is_zipfile(path):
             return False
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
     packed = any(member.compress_type != zipfile.ZIP_STORED for member in members)
     if packed or sum(member.file_size for member in members) > path.stat().st_size:
-        raise CheckpointError(f"{path}: is compressed, as torch.save never does; convert it")
+        raise CheckpointError(
+            f"{path}: is compressed, which torch.save never does; save it again with torch.save"
+        )
     return True
 
 
 def _load(torch: Any, path: Path) -> Any:
-    """The content of a pickle of plain values and tensors; any other is refused, and not run."""
+    """The content of a pickle of plain values and tensors; any other is refused and not run."""
     mapped = _is_archive(path)
     try:
         with warnings.catch_warnings(action="ignore"):
             return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
-    except Exception as error:  # a file can make torch's reader fail in any way
+    except Exception as error:  # a broken file can make torch's reader fail in any way
         reason = first_line(error).split(". ")[0]
         raise CheckpointError(
-            f"{path}: does not hold tensors alone, or is truncated ({reason}); no code in it was "
-            "run; give a file of tensors, best as safetensors"
+            f"{path}: holds more than tensors, or is truncated ({reason}); no code in it was "
+            "run; give a file that holds tensors only, best as safetensors"
         ) from None
 
 
@@ -61,13 +63,15 @@ def _tensor(torch: Any, path: Path, name: Any, value: Any) -> LazyTensor:
         kind = f"{value.layout}, {value.dtype}, {value.device}"
         raise CheckpointError(f"{problem} a tensor of {kind}; it must be a plain dense tensor")
     if value.numel() * value.element_size() > value.untyped_storage().nbytes():
-        raise CheckpointError(f"{problem} wider than what is stored of it; it must be contiguous")
+        raise CheckpointError(
+            f"{problem} larger than what the file stores of it; it must be contiguous"
+        )
     plain = value.detach().resolve_neg()
     return LazyTensor(tuple(value.shape), dtype, partial(_array, torch, plain, dtype))
 
 
 def _array(torch: Any, tensor: Any, dtype: np.dtype) -> np.ndarray:
-    """numpy has no bfloat16 of its own, so torch hands out its bits."""
+    """NumPy has no bfloat16 of its own, so torch hands out its bits."""
     if dtype == DTYPES_BY_NAME["bfloat16"]:
         return tensor.view(torch.int16).numpy().view(dtype)
     return tensor.numpy()
