@@ -1,18 +1,25 @@
-"""Tools that show where two models agree, how closely, and why they do not."""
+"""Show where two models agree, how closely, and why they do not."""
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from parity.compare import Result, compare
+    from parity.comparison import Result, compare
     from parity.observe.settings import NotComparableError
+    from parity.observe.weights import weights_to_flax, weights_to_torch
 
-__all__ = ["NotComparableError", "Result", "compare"]
-_HOMES = {"NotComparableError": "settings", "Result": "pair", "compare": "pair"}
+__all__ = ["NotComparableError", "Result", "compare", "weights_to_flax", "weights_to_torch"]
+_MODULES = {
+    "NotComparableError": "observe.settings",
+    "Result": "comparison",
+    "compare": "comparison",
+    "weights_to_flax": "observe.weights",
+    "weights_to_torch": "observe.weights",
+}
 
 
-def __getattr__(name: str) -> Any:
-    """Looked up at first use: the command line can then say which framework is not installed."""
-    if name in _HOMES:
-        return getattr(import_module(f"parity.{_HOMES[name]}"), name)
+def __getattr__(name: str) -> object:
+    """Import at first use: the command line can then say which framework is not installed."""
+    if name in _MODULES:
+        return getattr(import_module(f"parity.{_MODULES[name]}"), name)
     raise AttributeError(f"module 'parity' has no attribute {name!r}")

@@ -103,18 +103,18 @@ def _add_compare(commands: Any) -> None:
 
 def _compare(options: argparse.Namespace) -> int:
     from parity import loading
-    from parity.compare import compare
+    from parity.comparison import compare
 
-    twin, built = loading.call(options.torch), loading.call(options.flax)
+    twin, built = loading.call_target(options.torch), loading.call_target(options.flax)
     module, variables = built if isinstance(built, tuple) else (built, None)
     _show_settings(options, twin)
     result = compare(
         twin,
         module,
         variables,
-        loading.inputs(options.inputs),
+        loading.load_inputs(options.inputs),
         weights=options.weights,
-        renames=loading.renames(options.rename),
+        renames=loading.parse_renames(options.rename),
         dtype=options.dtype,
         reference=options.reference,
         gradients=not options.no_grads,

@@ -17,7 +17,7 @@ from parity.observe.settings import NotComparableError
 _SPEC = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<shape>\d+(?:x\d+)*)(?::(?P<limit>\d+))?")
 
 
-def call(target: str) -> Any:
+def call_target(target: str) -> Any:
     """What `path/to/file.py:function` or `package.module:function` returns.
 
     Raises:
@@ -64,7 +64,7 @@ def _module(place: str) -> ModuleType:
         raise NotComparableError(f"{place} cannot be imported: {first_line(error)}") from error
 
 
-def inputs(specs: Sequence[str]) -> dict[str, np.ndarray] | list[np.ndarray]:
+def load_inputs(specs: Sequence[str]) -> dict[str, np.ndarray] | list[np.ndarray]:
     """Arrays from an .npz file, from file.py:function, or drawn: `2x5x12`, `ids=2x7:50`.
 
     Raises:
@@ -73,7 +73,7 @@ def inputs(specs: Sequence[str]) -> dict[str, np.ndarray] | list[np.ndarray]:
     if len(specs) == 1 and specs[0].endswith(".npz"):
         return _archive(specs[0])
     if len(specs) == 1 and ".py:" in specs[0]:
-        return call(specs[0])
+        return call_target(specs[0])
     drawn = [_drawn(spec, seed) for seed, spec in enumerate(specs)]
     names = [name for name, _ in drawn]
     if all(names):
@@ -103,7 +103,7 @@ def _drawn(spec: str, seed: int) -> tuple[str | None, np.ndarray]:
     return match["name"], rng.normal(size=shape)
 
 
-def renames(pairs: Sequence[str]) -> dict[str, str]:
+def parse_renames(pairs: Sequence[str]) -> dict[str, str]:
     """`Dense_0=fc1` as a dictionary."""
     split = [pair.partition("=") for pair in pairs]
     odd = next(

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from parity.explain.localize import Fault
-from parity.observe.points import shown
+from parity.observe.points import display_name
 
 if TYPE_CHECKING:
-    from parity.compare import Result
+    from parity.comparison import Result
 
 GROWTH = 6
 SHOWN = 8
@@ -37,10 +37,10 @@ def _faults(result: "Result") -> list[str]:
     lines = []
     for name, cause in found.parameters.items():
         lines.append(f"\nparameter {name}: {cause.text}\n  fix: {cause.fix}")
-    if found.first:
-        lines.append(f"\nfirst fault, free-running: {found.first}")
-    for fault in found.local:
-        lines.append(f"\n{shown(fault.module)} by itself, {fault.stage}: {_size(fault)}")
+    if found.first_fault:
+        lines.append(f"\nfirst fault, free-running: {found.first_fault}")
+    for fault in found.local_faults:
+        lines.append(f"\n{display_name(fault.module)} by itself, {fault.stage}: {_size(fault)}")
         lines += [f"  cause: {c}\n  fix:   {c.fix}" for c in found.causes[fault.module]]
         if not found.causes[fault.module]:
             lines.append("  cause: nothing known explains it")
@@ -50,7 +50,7 @@ def _faults(result: "Result") -> list[str]:
 def _out_of_line(result: "Result") -> list[str]:
     """Values that differ in a lower precision alone."""
     bad = [v for v in result.values if v.verdict in ("different", "not finite")]
-    if result.dtype == "float64" or not bad or result.examination.local:
+    if result.dtype == "float64" or not bad or result.examination.local_faults:
         return []
     lines = [
         f"  {v.kind} {v.name}: {v.verdict}, flax {v.truth_errors[0]:.1e}, "
@@ -67,7 +67,7 @@ def _size(fault: Fault) -> str:
 
 def _growth(result: "Result") -> list[str]:
     """How the error grows from the first fault on."""
-    errors = [(name, e) for name, e in result.examination.growth if e > 1e-12]
+    errors = [(name, e) for name, e in result.examination.error_growth if e > 1e-12]
     if not errors:
         return []
     step = max(1, len(errors) // GROWTH)

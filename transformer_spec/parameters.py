@@ -1,7 +1,7 @@
 """The parameters a ModelConfig has: every name and shape, written out without a framework.
 
 Names are the torch twin's (`decoder.layers.0.attn.q_proj.weight`), shapes too: a weight is
-[out, in]. The Flax twin has the same parameters under the rule of `parity.observe.bridge`.
+[out, in]. The Flax twin has the same parameters under the rule of `transformer_spec.naming`.
 """
 
 import math

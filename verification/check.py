@@ -10,7 +10,7 @@ import numpy as np
 
 import flax_transformer
 import torch_reference
-from parity.compare import Result, compare
+from parity.comparison import Result, compare
 from parity.observe.settings import NotComparableError
 from transformer_spec import parameters, presets
 from transformer_spec.config import ModelConfig, PrefixLM

@@ -25,10 +25,10 @@ from parity.explain.causes import (
     rotary,
     rotation,
 )
-from parity.explain.causes.evidence import Cause, Computed, Evidence, Explain, gather
+from parity.explain.causes.evidence import Cause, Computed, Evidence, Explain, gather_evidence
 from parity.explain.localize import Fault
-from parity.judge.errors import gap
-from parity.observe.points import Passed, Run
+from parity.judge.errors import relative_error
+from parity.observe.points import Observed, Recording
 
 # What knows the concept comes first; relations between any two arrays are the last resort.
 CONCEPTS: tuple[Explain, ...] = (
@@ -36,13 +36,13 @@ CONCEPTS: tuple[Explain, ...] = (
     linear.different_linear,
     linear.different_embedding,
     heads.different_head,
-    rotation.different_turn,
+    rotation.different_rotation,
     attention.different_scores,
     attention.different_weights,
     attention.different_context,
     feed_forward.different_activation,
-    positions.different_table,
-    rotary.different_rotations,
+    positions.different_sinusoids,
+    rotary.different_rotation_table,
     distances.different_buckets,
     plain_attention.different_attention,
 )
@@ -51,8 +51,8 @@ INTEGERS: tuple[Explain, ...] = (positions.different_ids, masks.different_mask)
 
 def diagnose(
     fault: Fault,
-    reference: Run,
-    candidate: Run,
+    reference: Recording,
+    candidate: Recording,
     params: Mapping[str, np.ndarray],
     sizes: Mapping[str, float],
     tolerance: float,
@@ -64,12 +64,12 @@ def diagnose(
         params: the parameters, the same on both sides, by name.
         sizes: numbers that a constant may be made of, by name.
     """
-    evidence = gather(fault.module, reference, candidate, params, sizes)
+    evidence = gather_evidence(fault.module, reference, candidate, params, sizes)
     if fault.stage == "backward":
         return _once(list(gradients.different_gradients(evidence)))
     found = _calls(fault, reference, candidate)
     for value in evidence.computed:
-        if gap(value.candidate, value.reference) > tolerance:
+        if relative_error(value.candidate, value.reference) > tolerance:
             found += _explain(evidence, value)
     return _once(found)
 
@@ -89,17 +89,17 @@ def _explain(evidence: Evidence, value: Computed) -> list[Cause]:
     return []
 
 
-def _calls(fault: Fault, reference: Run, candidate: Run) -> list[Cause]:
+def _calls(fault: Fault, reference: Recording, candidate: Recording) -> list[Cause]:
     """Children called by one side alone, and arrays that are not handed on."""
     ours, theirs = (_called(run, fault.module) for run in (reference, candidate))
     never, extra = sorted(ours - theirs), sorted(theirs - ours)
     causes = []
-    if never and not candidate.error:
+    if never and not candidate.failure:
         text = f"{', '.join(never)} is never called"
         text += f"; {', '.join(extra)} is called instead" if extra else ""
         causes.append(Cause(text, f"call {', '.join(never)}"))
-    for key, passed in reference.passed.items():
-        other = candidate.passed.get(key)
+    for key, passed in reference.observed.items():
+        other = candidate.observed.get(key)
         own = passed.point.kind == "input" and passed.point.module == fault.module
         if not own or other is None:
             continue
@@ -113,7 +113,7 @@ def _calls(fault: Fault, reference: Run, candidate: Run) -> list[Cause]:
     return causes
 
 
-def _handed_besides(ours: Passed, theirs: Passed, reference: Run) -> list[Cause]:
+def _handed_besides(ours: Observed, theirs: Observed, reference: Recording) -> list[Cause]:
     """Arguments of a call that the reference does not hand over, and what else gets the same."""
     causes = []
     if len(theirs.arrays) <= len(ours.arrays):
@@ -122,7 +122,7 @@ def _handed_besides(ours: Passed, theirs: Passed, reference: Run) -> list[Cause]
         if name in ours.point.arguments:
             continue
         others = [
-            p.point.name for p in reference.passed.values()
+            p.point.name for p in reference.observed.values()
             if p.point.kind == "input" and p.point.module == ours.point.module
             and any(np.array_equal(array, other) for other in p.arrays)
         ]  # fmt: skip
@@ -132,8 +132,8 @@ def _handed_besides(ours: Passed, theirs: Passed, reference: Run) -> list[Cause]
     return causes
 
 
-def _called(run: Run, module: str) -> set[str]:
-    points = [passed.point for passed in run.passed.values()]
+def _called(run: Recording, module: str) -> set[str]:
+    points = [passed.point for passed in run.observed.values()]
     return {p.name for p in points if p.kind == "input" and p.module == module and p.name != module}
 
 

@@ -13,7 +13,7 @@ from parity.explain.causes.parameters import different_parameter
 from parity.explain.diagnose import diagnose
 from parity.explain.localize import Fault
 from parity.judge.errors import FLOAT64_TOLERANCE
-from parity.observe.points import Given, Run
+from parity.observe.points import Recording, Substitutes
 
 
 class Side(Protocol):
@@ -22,8 +22,8 @@ class Side(Protocol):
     framework: str
 
     def parameters(self) -> dict[str, np.ndarray]: ...
-    def run(self) -> Run: ...
-    def run_with(self, given: Given) -> Run: ...
+    def record(self) -> Recording: ...
+    def record_with(self, substitutes: Substitutes) -> Recording: ...
 
 
 class Reference:
@@ -33,16 +33,16 @@ class Reference:
         self.side = side
 
     @cached_property
-    def free(self) -> Run:
-        return self.side.run()
+    def recording(self) -> Recording:
+        return self.side.record()
 
     @cached_property
-    def given(self) -> Given:
-        return localize.locals_of(self.free)
+    def substitutes(self) -> Substitutes:
+        return localize.substitutes_from(self.recording)
 
     @cached_property
-    def local(self) -> Run:
-        return self.side.run_with(self.given)
+    def local_recording(self) -> Recording:
+        return self.side.record_with(self.substitutes)
 
     @cached_property
     def parameters(self) -> dict[str, np.ndarray]:
@@ -55,25 +55,25 @@ class Examination:
 
     Args:
         parameters: parameters that are not the same on both sides, and what they are instead.
-        first: the first fault of the free runs.
-        local: every module whose own code differs.
+        first_fault: the first fault of the free runs.
+        local_faults: every module whose own code differs.
         causes: the causes of each local fault, by module.
-        growth: the error of every value of the free runs, in order of execution.
+        error_growth: the error of every value of the free runs, in order of execution.
         error: what kept a side from running.
-        free: the free runs of the reference and of the candidate.
+        recordings: the free runs of the reference and of the candidate.
     """
 
     parameters: dict[str, Cause] = field(default_factory=dict)
-    first: Fault | None = None
-    local: list[Fault] = field(default_factory=list)
+    first_fault: Fault | None = None
+    local_faults: list[Fault] = field(default_factory=list)
     causes: dict[str, list[Cause]] = field(default_factory=dict)
-    growth: list[tuple[str, float]] = field(default_factory=list)
+    error_growth: list[tuple[str, float]] = field(default_factory=list)
     error: str | None = None
-    free: tuple[Run, Run] | None = None
+    recordings: tuple[Recording, Recording] | None = None
 
     @property
     def equal(self) -> bool:
-        return not (self.parameters or self.first or self.local or self.error)
+        return not (self.parameters or self.first_fault or self.local_faults or self.error)
 
 
 def examine(
@@ -91,21 +91,21 @@ def examine(
         local_always: run the local comparison of a pair that agrees, too.
     """
     found = Examination(parameters=parameter_faults(reference.parameters, candidate.parameters()))
-    free = candidate.run()
-    found.free = reference.free, free
-    found.error = _error(reference, candidate, free)
+    free = candidate.record()
+    found.recordings = reference.recording, free
+    found.error = _what_stopped(reference, candidate, free)
     if found.error:
         return found
-    found.first = localize.first_fault(reference.free, free, tolerance)
-    found.growth = localize.growth(reference.free, free)
-    if found.first is None and not local_always:
+    found.first_fault = localize.first_fault(reference.recording, free, tolerance)
+    found.error_growth = localize.error_growth(reference.recording, free)
+    if found.first_fault is None and not local_always:
         return found
-    local = candidate.run_with(reference.given)
-    found.local = localize.local_faults(reference.local, local, tolerance)
-    for fault in found.local:
+    local = candidate.record_with(reference.substitutes)
+    found.local_faults = localize.local_faults(reference.local_recording, local, tolerance)
+    for fault in found.local_faults:
         params = reference.parameters
         found.causes[fault.module] = diagnose(
-            fault, reference.local, local, params, sizes, tolerance
+            fault, reference.local_recording, local, params, sizes, tolerance
         )
     return found
 
@@ -125,10 +125,10 @@ def parameter_faults(
     return found
 
 
-def _error(reference: Reference, candidate: Side, free: Run) -> str | None:
+def _what_stopped(reference: Reference, candidate: Side, free: Recording) -> str | None:
     """What kept a side from running: the reference at all, the candidate before any value."""
-    if reference.free.error:
-        return f"{reference.side.framework} does not run: {reference.free.error[0]}"
-    if free.error and not free.passed:
-        return f"{candidate.framework} does not run: {free.error[0]}"
+    if reference.recording.failure:
+        return f"{reference.side.framework} does not run: {reference.recording.failure}"
+    if free.failure and not free.observed:
+        return f"{candidate.framework} does not run: {free.failure}"
     return None

@@ -13,8 +13,15 @@ from typing import Literal
 
 import numpy as np
 
-from parity.judge.errors import gap, gradient_floors
-from parity.observe.points import Given, Passed, Point, Run, first_call, shown
+from parity.judge.errors import gradient_floors, relative_error
+from parity.observe.points import (
+    Observed,
+    Point,
+    Recording,
+    Substitutes,
+    display_name,
+    without_call_number,
+)
 
 
 @dataclass(frozen=True)
@@ -39,62 +46,62 @@ class Fault:
 
     def __str__(self) -> str:
         size = self.detail or f"error {self.error:.1e}"
-        return f"{shown(self.module)}: {self.point} ({size})"
+        return f"{display_name(self.module)}: {self.point} ({size})"
 
 
-def locals_of(run: Run) -> Given:
+def substitutes_from(run: Recording) -> Substitutes:
     """What the local runs read, and how they weight what they compute: the reference's own."""
-    return Given(
-        {key: passed.arrays for key, passed in run.passed.items()},
-        {key: passed.grads for key, passed in run.passed.items()},
+    return Substitutes(
+        {key: passed.arrays for key, passed in run.observed.items()},
+        {key: passed.gradients for key, passed in run.observed.items()},
     )
 
 
-def growth(reference: Run, candidate: Run) -> list[tuple[str, float]]:
+def error_growth(reference: Recording, candidate: Recording) -> list[tuple[str, float]]:
     """The error of every point of the free runs, in order of execution."""
     return [
-        (str(passed.point), _largest(passed, candidate.passed[key]))
-        for key, passed in reference.passed.items()
-        if key in candidate.passed and passed.point.kind != "input"
+        (str(passed.point), _largest(passed, candidate.observed[key]))
+        for key, passed in reference.observed.items()
+        if key in candidate.observed and passed.point.kind != "input"
     ]
 
 
-def first_fault(reference: Run, candidate: Run, tolerance: float) -> Fault | None:
+def first_fault(reference: Recording, candidate: Recording, tolerance: float) -> Fault | None:
     """The first point of the free runs that differs, forward; else the last one, backward."""
     forward = next(_forward(reference, candidate, tolerance, "free-running"), None)
-    if forward is not None or candidate.error:
+    if forward is not None or candidate.failure:
         return forward
     backward = list(_backward(reference, candidate, tolerance, "free-running"))
     return backward[-1] if backward else None
 
 
-def local_faults(reference: Run, candidate: Run, tolerance: float) -> list[Fault]:
+def local_faults(reference: Recording, candidate: Recording, tolerance: float) -> list[Fault]:
     """Every module whose own code differs, once, in order of execution."""
     found: dict[str, Fault] = {}
     for fault in _forward(reference, candidate, tolerance, "local"):
         found.setdefault(fault.module, fault)
-    if not candidate.error:
+    if not candidate.failure:
         for fault in _backward(reference, candidate, tolerance, "local"):
             found.setdefault(fault.module, fault)
     return list(found.values())
 
 
-def _forward(reference: Run, candidate: Run, tolerance: float, how) -> Iterator[Fault]:
-    for key, passed in reference.passed.items():
+def _forward(reference: Recording, candidate: Recording, tolerance: float, how) -> Iterator[Fault]:
+    for key, passed in reference.observed.items():
         point = passed.point
-        if key in candidate.passed:
-            fault = _point_fault(point, passed, candidate.passed[key], tolerance, how)
+        if key in candidate.observed:
+            fault = _point_fault(point, passed, candidate.observed[key], tolerance, how)
             if fault:
                 yield fault
-        elif candidate.error:
-            message, where = candidate.error
-            yield Fault(where, "forward", how, f"stops before {point}", np.inf, message)
+        elif candidate.failure:
+            stop = candidate.failure
+            yield Fault(stop.module, "forward", how, f"stops before {point}", np.inf, str(stop))
             return
         elif point.kind == "input" and _has_parameters(point.name, reference, candidate):
             yield Fault(point.module, "forward", how, str(point), np.inf, "never called")
 
 
-def _point_fault(point: Point, ours: Passed, theirs: Passed, tolerance, how) -> Fault | None:
+def _point_fault(point: Point, ours: Observed, theirs: Observed, tolerance, how) -> Fault | None:
     counts = len(ours.arrays), len(theirs.arrays)
     if counts[0] != counts[1]:
         detail = f"{counts[1]} arrays where the reference has {counts[0]}"
@@ -111,25 +118,31 @@ def _point_fault(point: Point, ours: Passed, theirs: Passed, tolerance, how) -> 
     return Fault(point.module, "forward", how, str(point), error, detail)
 
 
-def _largest(reference: Passed, candidate: Passed) -> float:
+def _largest(reference: Observed, candidate: Observed) -> float:
     pairs = zip(candidate.arrays, reference.arrays, strict=False)
-    return max((gap(a, b) for a, b in pairs), default=0.0)
+    return max((relative_error(a, b) for a, b in pairs), default=0.0)
 
 
-def _backward(reference: Run, candidate: Run, tolerance: float, how) -> Iterator[Fault]:
+def _backward(reference: Recording, candidate: Recording, tolerance: float, how) -> Iterator[Fault]:
     """Gradients that differ, each with the module whose code they flow through."""
     callers = reference.callers()
-    floors = gradient_floors(gradient_norms(reference))
-    for key, passed in reference.passed.items():
-        if key not in candidate.passed:
+    floors = gradient_floors(reference.gradient_norms())
+    for key, passed in reference.observed.items():
+        if key not in candidate.observed:
             continue
-        triples = zip(candidate.passed[key].grads, passed.grads, names_of(passed), strict=False)
-        errors = [gap(a, b, floors[n]) for a, b, n in triples if a is not None and b is not None]
+        triples = zip(
+            candidate.observed[key].gradients, passed.gradients, passed.array_names(), strict=False
+        )
+        errors = [
+            relative_error(a, b, floors[n])
+            for a, b, n in triples
+            if a is not None and b is not None
+        ]
         if errors and max(errors) > tolerance:
             blamed = _reader(passed.point, callers)
             yield Fault(blamed, "backward", how, f"gradient by {passed.point}", max(errors))
-    for name, grad in reference.param_grads.items():
-        error = gap(candidate.param_grads.get(name, grad), grad, floors[name])
+    for name, grad in reference.parameter_gradients.items():
+        error = relative_error(candidate.parameter_gradients.get(name, grad), grad, floors[name])
         if error > tolerance:
             module = name.rpartition(".")[0]
             yield Fault(module, "backward", how, f"gradient by {name}", error)
@@ -146,28 +159,8 @@ def _reader(point: Point, callers: dict[str, str]) -> str:
             return point.module
 
 
-def gradient_norms(run: Run) -> dict[str, float]:
-    """The norm of every gradient of a run, by what it was taken by."""
-    norms = {name: _norm(grad) for name, grad in run.param_grads.items()}
-    for passed in run.passed.values():
-        for name, grad in zip(names_of(passed), passed.grads, strict=False):
-            norms[name] = _norm(grad)
-    return norms
-
-
-def names_of(passed: Passed) -> list[str]:
-    """A name for each array that passed."""
-    if len(passed.arrays) == 1:
-        return [str(passed.point)]
-    return [f"{passed.point} [{i}]" for i in range(len(passed.arrays))]
-
-
-def _norm(grad: np.ndarray | None) -> float:
-    return 0.0 if grad is None else float(np.linalg.norm(grad.astype(np.float64)))
-
-
-def _has_parameters(name: str, reference: Run, candidate: Run) -> bool:
+def _has_parameters(name: str, reference: Recording, candidate: Recording) -> bool:
     """Whether a module of this name owns parameters on both sides: then both should call it."""
-    prefix = f"{first_call(name)}."
-    sides = (reference.param_grads, candidate.param_grads)
+    prefix = f"{without_call_number(name)}."
+    sides = (reference.parameter_gradients, candidate.parameter_gradients)
     return all(any(n.startswith(prefix) for n in side) for side in sides)

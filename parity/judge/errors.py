@@ -55,7 +55,7 @@ def _refuse_vacuous(name: str, theirs: np.ndarray, norm: float, floor: float) ->
         raise VacuousError(f"{name}: norm {norm:.1e} is noise beside its scale of {floor:.1e}")
 
 
-def gap(ours: np.ndarray, theirs: np.ndarray, floor: float = 0.0) -> float:
+def relative_error(ours: np.ndarray, theirs: np.ndarray, floor: float = 0.0) -> float:
     """||a - b|| / max(||b||, floor); infinite for other shapes and for what is not finite."""
     if ours.shape != theirs.shape:
         return np.inf

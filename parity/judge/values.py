@@ -6,11 +6,13 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 import numpy as np
 
-from parity.explain.localize import gradient_norms, names_of
-from parity.judge.errors import FLOAT64_TOLERANCE, gap, gradient_floors
-from parity.judge.precision import LIBRARY, Roundings, in_line
-from parity.judge.precision import floor as precision_floor
-from parity.observe.points import Key, Run, is_float
+from parity.judge.errors import FLOAT64_TOLERANCE, gradient_floors, relative_error
+from parity.judge.precision import LIBRARY_ROUNDINGS, Roundings, within_tolerance
+from parity.judge.precision import rounding_floor as precision_floor
+from parity.observe.arrays import is_float
+from parity.observe.points import Recording
+
+Key = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -37,12 +39,14 @@ class Value:
     truth_errors: tuple[float, float] | None = None
 
 
-def values(flax: Run, torch_run: Run, dtype: str, truth: Run | None = None) -> Iterator[Value]:
+def compare_values(
+    flax: Recording, torch_run: Recording, dtype: str, truth: Recording | None = None
+) -> Iterator[Value]:
     """Every value and gradient that both sides have, in order of execution."""
     exact = _named(truth) if truth else {}
     ours, theirs = _named(flax), _named(torch_run)
     held = _dtypes(flax), _dtypes(torch_run)
-    norms = gradient_floors(gradient_norms(flax))
+    norms = gradient_floors(flax.gradient_norms())
     chain = _chain(ours)
     for key, value in ours.items():
         if key in theirs and is_float(value) and is_float(theirs[key]):
@@ -52,12 +56,12 @@ def values(flax: Run, torch_run: Run, dtype: str, truth: Run | None = None) -> I
             yield _value(key, (value, theirs[key]), dtypes, scale, exact.get(key), allowed)
 
 
-def _dtypes(run: Run) -> dict[str, str]:
+def _dtypes(run: Recording) -> dict[str, str]:
     """The dtype of every value under its name; a gradient has that of its value."""
     return {
         name: dtype
-        for passed in run.passed.values()
-        for name, dtype in zip(names_of(passed), passed.dtypes, strict=True)
+        for passed in run.observed.values()
+        for name, dtype in zip(passed.array_names(), passed.dtypes, strict=True)
     }
 
 
@@ -70,7 +74,7 @@ def _chain(values: dict[Key, np.ndarray]) -> dict[Key, Roundings]:
     """
     width = max((a.shape[-1] for a in values.values() if a.ndim), default=1)
     rows = max((a.size // a.shape[-1] for (_, k), a in values.items() if k == "value" and a.ndim))
-    step, found, way = Roundings(LIBRARY, width), {}, Roundings()
+    step, found, way = Roundings(LIBRARY_ROUNDINGS, width), {}, Roundings()
     for key in values:
         if key[1] == "value":
             way = way + step
@@ -81,23 +85,27 @@ def _chain(values: dict[Key, np.ndarray]) -> dict[Key, Roundings]:
     return found
 
 
-def _named(run: Run) -> dict[Key, np.ndarray]:
+def _named(run: Recording) -> dict[Key, np.ndarray]:
     """(name, kind) -> array: what modules give back and what is tapped, and all gradients."""
     found = {}
-    for passed in run.passed.values():
-        for i, (name, array) in enumerate(zip(names_of(passed), passed.arrays, strict=True)):
+    for passed in run.observed.values():
+        for i, (name, array) in enumerate(zip(passed.array_names(), passed.arrays, strict=True)):
             if passed.point.kind != "input":
                 found[name, "value"] = array
-            if i < len(passed.grads) and passed.grads[i] is not None:
-                found[name, "gradient"] = passed.grads[i]
-    return found | {(n, "parameter gradient"): g for n, g in run.param_grads.items()}
+            if i < len(passed.gradients) and passed.gradients[i] is not None:
+                found[name, "gradient"] = passed.gradients[i]
+    return found | {(n, "parameter gradient"): g for n, g in run.parameter_gradients.items()}
 
 
 def _value(key, pair, dtypes: tuple[str, str], floor: float, exact, allowed: float) -> Value:
     flax, torch_value = pair
     same = flax.shape == torch_value.shape
-    error = gap(torch_value, flax, floor)
-    ends = (gap(flax, exact, floor), gap(torch_value, exact, floor)) if exact is not None else None
+    error = relative_error(torch_value, flax, floor)
+    ends = (
+        (relative_error(flax, exact, floor), relative_error(torch_value, exact, floor))
+        if exact is not None
+        else None
+    )
     apart = np.abs(flax.astype(np.float64) - torch_value) if same else np.array(np.inf)
     largest = np.maximum(np.abs(flax), np.abs(torch_value)) if same else np.array(1.0)
     return Value(
@@ -121,7 +129,7 @@ def _verdict(flax, torch_value, error: float, ends, allowed: float) -> str:
     if ends is None:
         return "equal" if error <= FLOAT64_TOLERANCE else "different"
     ours, theirs = ends
-    both = in_line(ours, theirs, allowed) and in_line(theirs, ours, allowed)
+    both = within_tolerance(ours, theirs, allowed) and within_tolerance(theirs, ours, allowed)
     return "equal" if both else "different"
 
 

@@ -1,22 +1,30 @@
-"""Follow one run of a model: every place where a value passes, by name, in order of execution.
+"""Follow one run of a model: every point where values pass, by name, in order of execution.
 
-A value passes where a module is called (its inputs), where it returns (its output), and where
-`transformer_spec.taps.tap` names one inside it. Both frameworks' sides walk the same points.
+Values pass where a module is called (its inputs), where it returns (its output), and where
+`transformer_spec.taps.tap` names one inside it. The sides of both frameworks visit the same points.
 """
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-import torch
+
+from parity.observe.arrays import is_array
 
 Arrays = list[np.ndarray]
 Key = tuple[str, str]
-Touch = Callable[["Point", list[Any]], list[Any]]
+Visit = Callable[["Point", list[Any]], list[Any]]
+Probe = Callable[[Sequence[tuple[int, ...]]], list[np.ndarray]]
+
+INPUTS: Key = "", "input"
+OUTPUTS: Key = "", "output"
+# What to watch where only a model's own inputs, outputs and gradients are asked for.
+ENDS: Collection[Key] = frozenset({INPUTS, OUTPUTS})
 
 
 @dataclass(frozen=True)
@@ -40,11 +48,11 @@ class Point:
         return self.name, self.kind
 
     def __str__(self) -> str:
-        return f"{self.kind} of {shown(self.name)}" if self.kind != "tap" else self.name
+        return f"{self.kind} of {display_name(self.name)}" if self.kind != "tap" else self.name
 
 
 @dataclass
-class Passed:
+class Observed:
     """What passed at a point: arrays, their own dtypes, and the gradient of the probe by each.
 
     NumPy has no bfloat16: such an array is held in float32. A gradient is None where none is taken.
@@ -53,32 +61,79 @@ class Passed:
     point: Point
     arrays: Arrays
     dtypes: list[str]
-    grads: list[np.ndarray | None] = field(default_factory=list)
+    gradients: list[np.ndarray | None] = field(default_factory=list)
 
-
-@dataclass
-class Run:
-    """One run of one side.
-
-    Args:
-        passed: what passed, by key, in order of execution.
-        param_grads: the gradient of the probe by each parameter, under torch-style names.
-        error: what ended the run early, and in which module; the rest holds what came before.
-    """
-
-    passed: dict[Key, Passed]
-    param_grads: dict[str, np.ndarray]
-    error: tuple[str, str] | None = None
-
-    def callers(self) -> dict[str, str]:
-        """Who calls each module."""
-        points = (passed.point for passed in self.passed.values())
-        return {point.name: point.module for point in points if point.kind == "input"}
+    def array_names(self) -> list[str]:
+        """A name for each array."""
+        if len(self.arrays) == 1:
+            return [str(self.point)]
+        return [f"{self.point} [{i}]" for i in range(len(self.arrays))]
 
 
 @dataclass(frozen=True)
-class Given:
-    """What is put in the place of a run's own values, point by point.
+class Failure:
+    """What ended a run early, and in which module."""
+
+    exception: Exception
+    module: str
+
+    def __str__(self) -> str:
+        return first_line(self.exception)
+
+
+@dataclass
+class Recording:
+    """What one run of one side showed.
+
+    Args:
+        observed: what passed, by key, in order of execution.
+        parameter_gradients: the gradient of the probe by each parameter, under torch's names.
+        failure: what ended the run early; the rest holds what came before.
+    """
+
+    observed: dict[Key, Observed]
+    parameter_gradients: dict[str, np.ndarray]
+    failure: Failure | None = None
+
+    @property
+    def outputs(self) -> Arrays:
+        """The arrays that the model returned, in order."""
+        return self.observed[OUTPUTS].arrays
+
+    @property
+    def input_gradients(self) -> dict[str, np.ndarray]:
+        """The gradient of the probe by each floating-point input, under its argument's name."""
+        inputs = self.observed[INPUTS]
+        pairs = zip(inputs.point.arguments, inputs.gradients, strict=True)
+        return {name: gradient for name, gradient in pairs if gradient is not None}
+
+    def require_finished(self) -> "Recording":
+        """The recording itself, or the exception that ended the run."""
+        if self.failure:
+            raise self.failure.exception
+        return self
+
+    def callers(self) -> dict[str, str]:
+        """Who calls each module."""
+        points = (observed.point for observed in self.observed.values())
+        return {point.name: point.module for point in points if point.kind == "input"}
+
+    def gradient_norms(self) -> dict[str, float]:
+        """The norm of every gradient, by what it was taken by."""
+        norms = {name: _norm(grad) for name, grad in self.parameter_gradients.items()}
+        for observed in self.observed.values():
+            for name, grad in zip(observed.array_names(), observed.gradients, strict=False):
+                norms[name] = _norm(grad)
+        return norms
+
+
+def _norm(gradient: np.ndarray | None) -> float:
+    return 0.0 if gradient is None else float(np.linalg.norm(gradient.astype(np.float64)))
+
+
+@dataclass(frozen=True)
+class Substitutes:
+    """What takes the place of a run's own values, point by point.
 
     Args:
         arrays: the values that later code reads instead of the run's own.
@@ -90,10 +145,10 @@ class Given:
 
 
 class Walk:
-    """Names the points of one run and hands the values of each to `touch`."""
+    """Names the points of one run and hands the values of each to `visit`."""
 
-    def __init__(self, touch: Touch, rename: Callable[[str], str] = lambda name: name):
-        self.touch, self.rename = touch, rename
+    def __init__(self, visit: Visit, rename: Callable[[str], str] = lambda name: name):
+        self.visit, self.rename = visit, rename
         self.stack: list[str] = []
         self._calls: Counter[str] = Counter()
         self._taps: Counter[str] = Counter()
@@ -102,12 +157,12 @@ class Walk:
         name = self.rename(name)
         self._calls[name] += 1
         caller = self.stack[-1] if self.stack else ""
-        name = numbered(name, self._calls[name])
+        name = _numbered(name, self._calls[name])
         self.stack.append(name)
-        return self.touch(Point(name, "input", caller, arguments), arrays)
+        return self.visit(Point(name, "input", caller, arguments), arrays)
 
     def leave(self, arrays: list[Any]) -> list[Any]:
-        arrays = self.touch(Point(self.stack[-1], "output", self.stack[-1]), arrays)
+        arrays = self.visit(Point(self.stack[-1], "output", self.stack[-1]), arrays)
         self.stack.pop()
         return arrays
 
@@ -117,40 +172,37 @@ class Walk:
         module = self.stack[-1]
         full = f"{module}.{name}" if module else name
         self._taps[full] += 1
-        return self.touch(Point(numbered(full, self._taps[full]), "tap", module), [value])[0]
+        return self.visit(Point(_numbered(full, self._taps[full]), "tap", module), [value])[0]
 
 
-def numbered(name: str, call: int) -> str:
+def _numbered(name: str, call: int) -> str:
     return name if call == 1 else f"{name}@{call}"
 
 
-def first_call(name: str) -> str:
+def without_call_number(name: str) -> str:
     """The module itself, whichever of its calls is meant."""
     return name.split("@")[0]
 
 
-def shown(name: str) -> str:
+def display_name(name: str) -> str:
+    """A module's name for a reader; the model itself has none."""
     return name or "the model"
 
 
-def is_array(leaf: Any) -> bool:
-    return isinstance(leaf, jax.Array | np.ndarray | torch.Tensor)
-
-
-def through(touch: Callable[[list[Any]], list[Any]], tree: Any) -> Any:
-    """`tree` with its arrays, in order, replaced by what `touch` makes of them."""
+def map_arrays(visit: Callable[[list[Any]], list[Any]], tree: Any) -> Any:
+    """`tree` with its arrays, in order, replaced by what `visit` makes of them."""
     leaves, structure = jax.tree.flatten(tree)
-    arrays = iter(touch([leaf for leaf in leaves if is_array(leaf)]))
+    arrays = iter(visit([leaf for leaf in leaves if is_array(leaf)]))
     return jax.tree.unflatten(structure, [next(arrays) if is_array(x) else x for x in leaves])
 
 
-def touch_call(
-    touch: Callable[[tuple[str, ...], list[Any]], list[Any]],
+def map_arguments(
+    visit: Callable[[tuple[str, ...], list[Any]], list[Any]],
     function: Callable,
     args: tuple,
     kwargs: dict[str, Any],
 ) -> tuple[tuple, dict[str, Any]]:
-    """The arguments of a call after `touch` saw their arrays, in the order of the signature."""
+    """The arguments of a call after `visit` saw their arrays, in the order of the signature."""
     order = [p for p in inspect.signature(function).parameters if p != "self"]
     names = sorted(kwargs, key=lambda name: order.index(name) if name in order else len(order))
     values = [*args, *(kwargs[name] for name in names)]
@@ -161,7 +213,7 @@ def touch_call(
         for leaf in jax.tree.leaves(value)
         if is_array(leaf)
     )
-    new = through(lambda arrays: touch(arguments, arrays), values)
+    new = map_arrays(lambda arrays: visit(arguments, arrays), values)
     return tuple(new[: len(args)]), dict(zip(names, new[len(args) :], strict=True))
 
 
@@ -171,24 +223,13 @@ def first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0] if lines else ''}"
 
 
-def to_numpy(array: Any) -> np.ndarray:
-    """An array of either framework; what NumPy has no type for comes as float32."""
-    if isinstance(array, torch.Tensor):
-        array = array.detach()
-        return (array.float() if array.dtype == torch.bfloat16 else array).numpy(force=True)
-    array = np.asarray(array)
-    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+def probe_weights(shapes: Sequence[tuple[int, ...]], dtype: str = "float64") -> list[np.ndarray]:
+    """What outputs are weighted with before gradients are taken: fixed, and unlike each other.
 
-
-def dtype_name(array: Any) -> str:
-    return str(array.dtype).removeprefix("torch.")
-
-
-def is_float(array: np.ndarray) -> bool:
-    return np.issubdtype(array.dtype, np.floating)
-
-
-def probe_weights(shapes: list[tuple[int, ...]]) -> list[np.ndarray]:
-    """What outputs are weighted with before gradients are taken: fixed, and unlike each other."""
+    Args:
+        dtype: the weights are numbers that it holds, so that a run in it and the float64 truth of
+            that run are weighted alike.
+    """
     rng = np.random.default_rng(17)
-    return [rng.normal(size=shape) for shape in shapes]
+    drawn = (rng.normal(size=shape) for shape in shapes)
+    return [np.asarray(weights).astype(jnp.dtype(dtype)).astype(np.float64) for weights in drawn]

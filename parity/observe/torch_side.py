@@ -1,6 +1,6 @@
 """A torch model under observation."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -8,33 +8,52 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parity.observe.bridge import tensor_of, torch_arrays
+from parity.observe.arrays import as_tensor, dtype_name, is_array, to_numpy
 from parity.observe.points import (
-    Given,
-    Passed,
+    OUTPUTS,
+    Failure,
+    Key,
+    Observed,
     Point,
-    Run,
+    Probe,
+    Recording,
+    Substitutes,
     Walk,
-    dtype_name,
-    first_line,
+    map_arguments,
+    map_arrays,
     probe_weights,
-    through,
-    to_numpy,
 )
-from parity.observe.points import touch_call as touch_arguments
+from parity.observe.weights import torch_parameters
 from transformer_spec import taps
 
 Inputs = Mapping[str, np.ndarray] | list[np.ndarray]
+Values = dict[Point, list[Tensor]]
+# From the values computed at a point: those to record, and those that later code reads.
+Exchange = Callable[[Point, list[Tensor]], tuple[list[Tensor], list[Tensor]]]
+
+
+class TorchFunction(nn.Module):
+    """A function without parameters as a torch module."""
+
+    def __init__(self, function: Callable):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
 
 
 class TorchSide:
     """A torch module and its inputs.
 
     Args:
-        module: any module, with its parameters in place, in evaluation mode.
+        module: any module, with its parameters in place (`TorchFunction` makes one of a function).
         inputs: arrays by position or by name.
-        options: further keyword arguments of its call.
+        options: further keyword arguments of the call.
         gradients: take them, or run forward alone.
+        method: which of the module's methods is called.
+        watched: the points to record; None: all.
+        probe: makes the weights of the outputs in the sum whose gradient is taken.
     """
 
     framework = "torch"
@@ -45,74 +64,89 @@ class TorchSide:
         inputs: Inputs,
         options: Mapping[str, Any] | None = None,
         gradients: bool = True,
+        *,
+        method: str = "forward",
+        watched: Collection[Key] | None = None,
+        probe: Probe = probe_weights,
     ):
-        self.module, self.gradients = module, gradients
+        self.module, self.gradients, self.method = module, gradients, method
+        self.watched, self.probe = watched, probe
         parameter = next(module.parameters(), None)
         device = torch.device("cpu") if parameter is None else parameter.device
-        named = isinstance(inputs, Mapping)
-        self.args = [] if named else [tensor_of(x).to(device) for x in inputs]
-        arrays = {k: tensor_of(x).to(device) for k, x in inputs.items()} if named else {}
-        self.kwargs = arrays | dict(options or {})
+
+        def placed(value: Any) -> Any:
+            return as_tensor(value).to(device) if is_array(value) else value
+
+        by_name = isinstance(inputs, Mapping)
+        self.args = [] if by_name else [placed(x) for x in inputs]
+        arrays = {k: placed(x) for k, x in inputs.items()} if by_name else {}
+        self.kwargs: dict[str, Any] = arrays | dict(options or {})
 
     def parameters(self) -> dict[str, np.ndarray]:
-        return torch_arrays(self.module)
+        """The parameters by name."""
+        return torch_parameters(self.module)
 
-    def run(self) -> Run:
+    def record(self) -> Recording:
         """The model as it is, with the gradient of a fixed weighting of its outputs."""
 
-        def leaf(point: Point, arrays: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-            own = [_own(a) for a in arrays]
-            return own, own
+        def leaves(point: Point, arrays: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+            copies = [_leaf_copy(a) for a in arrays]
+            return copies, copies
 
-        def probe(seen: dict[Point, list[Tensor]]) -> Tensor | None:
-            point = next(reversed(seen))
-            weights = probe_weights([tuple(a.shape) for a in seen[point]])
-            return _weighted(seen[point], weights)
+        def weighted_outputs(recorded: Values) -> Tensor | None:
+            outputs = recorded[Point("", "output", "")]
+            return _weighted(outputs, self.probe([tuple(a.shape) for a in outputs]))
 
-        return self._execute(leaf, probe)
+        return self._execute(leaves, weighted_outputs)
 
-    def run_with(self, given: Given) -> Run:
-        """What each piece of code computes from the given values, and its gradients by them."""
+    def record_with(self, substitutes: Substitutes) -> Recording:
+        """What each piece of code computes from the substitutes, and its gradients by them."""
 
         def replaced(point: Point, arrays: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-            new = given.arrays.get(point.key)
+            new = substitutes.arrays.get(point.key)
             if new is None or [a.shape for a in new] != [tuple(a.shape) for a in arrays]:
                 return arrays, arrays
             return arrays, [_leaf(n, a) for n, a in zip(new, arrays, strict=True)]
 
-        def probe(seen: dict[Point, list[Tensor]]) -> Tensor | None:
-            parts = [_weighted(a, given.weights.get(point.key)) for point, a in seen.items()]
+        def weighted_values(recorded: Values) -> Tensor | None:
+            weights = substitutes.weights
+            parts = [_weighted(a, weights.get(point.key)) for point, a in recorded.items()]
             parts = [part for part in parts if part is not None]
             return torch.stack(parts).sum() if parts else None
 
-        return self._execute(replaced, probe)
+        return self._execute(replaced, weighted_values)
 
-    def _execute(self, exchange: Callable, probe: Callable) -> Run:
-        seen: dict[Point, list[Tensor]] = {}
-        onward: dict[Point, list[Tensor]] = {}
+    def _execute(
+        self, exchange: Exchange, objective: Callable[[Values], Tensor | None]
+    ) -> Recording:
+        """Run the module once, and differentiate what `objective` makes of the recorded values."""
+        recorded: Values = {}
+        onward: Values = {}
 
-        def touch(point: Point, arrays: list[Tensor]) -> list[Tensor]:
-            seen[point], onward[point] = exchange(point, arrays)
+        def visit(point: Point, arrays: list[Tensor]) -> list[Tensor]:
+            watched = self.watched is None or point.key in self.watched or point.key == OUTPUTS
+            if not watched:
+                return arrays
+            recorded[point], onward[point] = exchange(point, arrays)
             return onward[point]
 
-        walk = Walk(touch)
+        walk = Walk(visit)
+        gradients, parameter_gradients, failure = {}, {}, None
         try:
-            recorded = torch.set_grad_enabled(self.gradients)
-            with self._hooked(walk), taps.recording(walk.tap), recorded:
-                self.module(*self.args, **self.kwargs)
-            grads, param_grads = (
-                self._gradients(probe(seen), onward) if self.gradients else ({}, {})
-            )
+            with torch.set_grad_enabled(self.gradients), taps.recording(walk.tap):
+                self._call(walk)
+            if self.gradients:
+                gradients, parameter_gradients = self._gradients(objective(recorded), onward)
         except Exception as error:
-            passed = {p.key: _passed(p, arrays) for p, arrays in seen.items()}
-            return Run(passed, {}, (first_line(error), walk.stack[-1] if walk.stack else ""))
-        passed = {
-            point.key: _passed(point, arrays, grads.get(point)) for point, arrays in seen.items()
+            failure = Failure(error, walk.stack[-1] if walk.stack else "")
+        observed = {
+            point.key: _observed(point, arrays, gradients.get(point))
+            for point, arrays in recorded.items()
         }
-        return Run(passed, param_grads)
+        return Recording(observed, parameter_gradients, failure)
 
     def _gradients(
-        self, total: Tensor | None, values: dict[Point, list[Tensor]]
+        self, total: Tensor | None, values: Values
     ) -> tuple[dict[Point, list[np.ndarray | None]], dict[str, np.ndarray]]:
         parameters = dict(self.module.named_parameters())
         tensors = [a for arrays in values.values() for a in arrays if a.requires_grad]
@@ -132,21 +166,26 @@ class TorchSide:
             for point, group in values.items()
         }, named
 
+    def _call(self, walk: Walk) -> None:
+        """One call of the module; the arrays of every call inside it go through the walk."""
+        with self._hooked(walk):
+            if self.method == "forward":
+                self.module(*self.args, **self.kwargs)
+                return
+            method = getattr(self.module, self.method)
+            args, kwargs = _entering(walk, "", method, tuple(self.args), self.kwargs)
+            map_arrays(walk.leave, method(*args, **kwargs))
+
     @contextmanager
     def _hooked(self, walk: Walk) -> Iterator[None]:
-        """Every call of every module goes through the walk."""
+        """Hooks on all modules, for as long as the context lasts."""
 
         def hooks(name: str) -> tuple[Callable, Callable]:
             def before(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-                return touch_arguments(
-                    lambda arguments, arrays: walk.enter(name, arguments, arrays),
-                    module.forward,
-                    args,
-                    kwargs,
-                )
+                return _entering(walk, name, module.forward, args, kwargs)
 
             def after(module: nn.Module, args: tuple, kwargs: dict, output: Any) -> Any:
-                return through(walk.leave, output)
+                return map_arrays(walk.leave, output)
 
             return before, after
 
@@ -162,13 +201,24 @@ class TorchSide:
                 handle.remove()
 
 
-def _passed(point: Point, arrays: list[Tensor], grads: list | None = None) -> Passed:
+def _entering(
+    walk: Walk, name: str, function: Callable, args: tuple, kwargs: dict[str, Any]
+) -> tuple[tuple, dict[str, Any]]:
+    def enter(arguments: tuple[str, ...], arrays: list[Tensor]) -> list[Tensor]:
+        return walk.enter(name, arguments, arrays)
+
+    return map_arguments(enter, function, args, kwargs)
+
+
+def _observed(
+    point: Point, arrays: list[Tensor], gradients: list[np.ndarray | None] | None
+) -> Observed:
     values, dtypes = [to_numpy(a) for a in arrays], [dtype_name(a) for a in arrays]
-    return Passed(point, values, dtypes, grads or [])
+    return Observed(point, values, dtypes, gradients or [])
 
 
-def _own(tensor: Tensor) -> Tensor:
-    """The same values as a tensor of their own, by which a gradient can be taken."""
+def _leaf_copy(tensor: Tensor) -> Tensor:
+    """The same values as another tensor, by which a gradient can be taken."""
     if not tensor.is_floating_point() or not torch.is_grad_enabled():
         return tensor
     return tensor.clone() if tensor.requires_grad else tensor.detach().clone().requires_grad_()
@@ -179,7 +229,9 @@ def _leaf(array: np.ndarray, like: Tensor) -> Tensor:
     return tensor.requires_grad_() if tensor.is_floating_point() else tensor
 
 
-def _weighted(tensors: list[Tensor], weights: Any) -> Tensor | None:
+def _weighted(
+    tensors: list[Tensor], weights: list[np.ndarray] | list[np.ndarray | None] | None
+) -> Tensor | None:
     """The sum of all values, each weighted; None where nothing weights them."""
     pairs = [(t, w) for t, w in zip(tensors, weights or (), strict=False) if w is not None]
     parts = [(_leaf(w, t).detach() * t).sum() for t, w in pairs if t.is_floating_point()]

@@ -23,7 +23,7 @@ import torch_reference
 import torch_reference.masks as torch_masks
 import torch_reference.stacks as torch_stacks
 from parity.judge.errors import FLOAT64_TOLERANCE, difference
-from parity.observe.bridge import torch_arrays
+from parity.observe.weights import torch_parameters
 from transformer_hub import families
 from verification.twins.hostile import tokens
 from verification.twins.pair import Pair, quick
@@ -109,7 +109,7 @@ def test_model_in_numpy():
     inputs = {"tokens": IDS, "token_mask": TOKENS, "prefix_mask": CONTEXT}
     models = flax_transformer.build_model(CONFIG), torch_reference.build_model(CONFIG)
     pair = Pair(*models, inputs)
-    theirs = dict(FAMILY.layout(CONFIG).to_theirs(torch_arrays(pair.torch)))
+    theirs = dict(FAMILY.layout(CONFIG).to_theirs(torch_parameters(pair.torch)))
     expected = published(theirs, IDS)[TOKENS]
     arrays = {name: jnp.asarray(x) for name, x in inputs.items()}
     flax = quick(lambda params: pair.call_flax(params, **arrays))(pair.params)

@@ -10,8 +10,8 @@ import torch
 
 import flax_transformer.losses as flax_losses
 import torch_reference.losses as torch_losses
-from parity.judge.errors import gap
-from parity.judge.precision import floor
+from parity.judge.errors import relative_error
+from parity.judge.precision import rounding_floor
 from verification.twins import roundings
 from verification.twins.hostile import normal, ragged_mask, tokens
 from verification.twins.pair import function_differences, torch_device
@@ -192,14 +192,14 @@ def test_where_a_model_is_sure_its_gradient_is_precise(float64):
         return np.asarray(by_factor(array(np.ones((1, 1, 1), dtype))))
 
     truth = gradient(flax_losses, jnp.asarray, jax.grad, "float64")
-    allowed = floor("float32", roundings.loss(classes, labels.size))
+    allowed = rounding_floor("float32", roundings.loss(classes, labels.size))
     for module, array, grad in (
         (flax_losses, jnp.asarray, jax.grad),
         (torch_losses, torch.tensor, torch.func.grad),
     ):
         found = gradient(module, array, grad, "float32")
         assert found.dtype == np.float32
-        assert gap(found.astype(np.float64), truth) <= allowed
+        assert relative_error(found.astype(np.float64), truth) <= allowed
 
 
 def test_a_masked_token_has_no_gradient():

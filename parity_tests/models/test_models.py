@@ -13,7 +13,7 @@ import torch
 import flax_transformer
 import torch_reference
 from parity.judge.errors import difference, differences
-from parity.observe import bridge
+from parity.observe import weights
 from transformer_spec import parameters
 from transformer_spec.config import (
     Causal,
@@ -382,6 +382,6 @@ def test_positions_can_be_given(float64, ledger):
 def test_parameters_cross_both_ways(name):
     config = CONFIGS[name]
     pair = model_pair(config, model_inputs(config))
-    back = bridge.to_flax(pair.torch, pair.params)
+    back = weights.weights_to_flax(pair.torch, pair.params)
     assert jax.tree.structure(back) == jax.tree.structure(pair.params)
     jax.tree.map(np.testing.assert_array_equal, back, jax.device_get(pair.params))

@@ -13,7 +13,7 @@ import torch_reference.masks as torch_masks
 import torch_reference.models as torch_models
 import torch_reference.norms as torch_norms
 import torch_reference.stacks as torch_stacks
-from parity.explain.causes.norms import identify
+from parity.explain.causes.norms import identify_norm
 from parity.explain.causes.parameters import different_parameter
 from parity.explain.examine import Reference, examine
 from torch_reference.attention import dot_product_attention
@@ -209,7 +209,7 @@ def test_what_is_added_to_a_norms_weight_is_solved_for(extra, centered):
     x, weight, bias = rng.normal(0.3, 1, (2, 5, 13)), rng.normal(1, 0.5, 13), rng.normal(size=13)
     kept = x - centered * x.mean(-1, keepdims=True)
     y = kept / np.sqrt(np.square(kept).mean(-1, keepdims=True) + 0.01) * (weight + extra) + bias
-    form = next(identify(x, y, weight, bias))
+    form = next(identify_norm(x, y, weight, bias))
     assert form.extra == pytest.approx(extra, abs=1e-12)
     assert (form.centered, form.root, form.gain) == (centered, True, 1.0)
     assert form.eps == pytest.approx(0.01, rel=1e-9)
@@ -219,8 +219,8 @@ def test_what_is_not_added_to_a_norms_weight_is_not_made_up():
     """Alike weights leave it open: another divisor says the same; other functions have none."""
     x = np.random.default_rng(0).normal(size=(2, 5, 13))
     y = 3 * x / np.sqrt(np.square(x).mean(-1, keepdims=True))
-    assert {form.extra for form in identify(x, y, np.ones(13), 0.0)} == {0.0}
-    assert list(identify(x, np.tanh(x), np.linspace(1, 2, 13), 0.0)) == []
+    assert {form.extra for form in identify_norm(x, y, np.ones(13), 0.0)} == {0.0}
+    assert list(identify_norm(x, np.tanh(x), np.linspace(1, 2, 13), 0.0)) == []
 
 
 def attention_weights(rows: int = 6, columns: int = 4) -> dict[str, np.ndarray]:

@@ -8,11 +8,11 @@ from parity.explain.causes.distances import different_buckets
 from parity.explain.causes.evidence import Computed, Evidence
 from parity.explain.causes.masks import different_mask
 from parity.explain.causes.positions import different_ids
-from parity.explain.causes.rotary import different_rotations
-from parity.explain.causes.rotation import different_turn
+from parity.explain.causes.rotary import different_rotation_table
+from parity.explain.causes.rotation import different_rotation
 from parity.explain.diagnose import diagnose
 from parity.explain.localize import Fault
-from parity.observe.points import Passed, Point, Run
+from parity.observe.points import Observed, Point, Recording
 
 RNG = np.random.default_rng(7)
 POWERS = np.arange(5) / 5
@@ -41,7 +41,7 @@ def turned_tables(reference, candidate) -> list[str]:
     at = np.array([[0, 1, 2, 5, 10], [0, 0, 1, 2, 3]])[..., None]
     sides = [tables(*side, at) if isinstance(side, tuple) else tables(side, at)
              for side in (reference, candidate)]  # fmt: skip
-    return said(different_rotations, *sides, inputs=[at])
+    return said(different_rotation_table, *sides, inputs=[at])
 
 
 PLAIN = 31.0**-POWERS
@@ -70,16 +70,19 @@ def test_frequencies_are_solved_for(reference, candidate, texts):
 
 def test_the_amplitude_of_a_rotation_is_solved_for():
     at = np.arange(4)[None, :, None]
-    text = said(different_rotations, tables(PLAIN, at, 1.2), tables(PLAIN, at), inputs=[at])
+    text = said(different_rotation_table, tables(PLAIN, at, 1.2), tables(PLAIN, at), inputs=[at])
     assert text == ["cosines and sines times 1, in the reference times 1.2"]
 
 
 def test_what_is_no_rotation_is_not_explained():
     at = np.arange(4)[None, :, None]
     right = tables(PLAIN, at)
-    assert said(different_rotations, right, (right[0], right[1] + 0.1), inputs=[at]) == []
+    assert said(different_rotation_table, right, (right[0], right[1] + 0.1), inputs=[at]) == []
     far = np.array([[[0], [4], [9]]])
-    assert said(different_rotations, tables(PLAIN, far), tables(PLAIN / 2, far), inputs=[far]) == []
+    assert (
+        said(different_rotation_table, tables(PLAIN, far), tables(PLAIN / 2, far), inputs=[far])
+        == []
+    )
 
 
 def turn(x: np.ndarray, angles: np.ndarray, pairs: list[tuple[int, int]]) -> np.ndarray:
@@ -101,7 +104,7 @@ def test_what_a_rotation_turns_is_solved_for():
     read = {"q": x, "rotation[0]": cos, "rotation[1]": sin}
 
     def of(right, wrong):
-        return said(different_turn, right, wrong, read, name="decoder.layers.0.attn.q_rotated")
+        return said(different_rotation, right, wrong, read, name="decoder.layers.0.attn.q_rotated")
 
     right = turn(x, by_token, halves)
     assert of(right, right) == []
@@ -274,15 +277,15 @@ def test_an_argument_that_is_handed_over_besides_is_named():
     """And where else it goes; an argument that has another name on the other side is no other."""
     x, bias = RNG.normal(size=(2, 5)), RNG.normal(size=(3, 5, 5))
 
-    def run(*calls: tuple[str, dict[str, np.ndarray]]) -> Run:
-        points = [Passed(Point("", "input", "", ()), [], [])]
+    def run(*calls: tuple[str, dict[str, np.ndarray]]) -> Recording:
+        points = [Observed(Point("", "input", "", ()), [], [])]
         points += [
-            Passed(Point(name, "input", "", tuple(given)), list(given.values()), [])
+            Observed(Point(name, "input", "", tuple(given)), list(given.values()), [])
             for name, given in calls
         ]
-        return Run({p.point.key: p for p in points}, {})
+        return Recording({p.point.key: p for p in points}, {})
 
-    def of(ours: Run, theirs: Run) -> list[str]:
+    def of(ours: Recording, theirs: Recording) -> list[str]:
         fault = Fault("", "forward", "local", "input of cross_attn", np.inf)
         return [cause.text for cause in diagnose(fault, ours, theirs, {}, {}, 1e-12)]
 

@@ -282,12 +282,12 @@ def test_the_longest_renaming_decides():
 
 def test_inputs_are_read_from_every_form(tmp_path):
     np.savez(tmp_path / "x.npz", ids=np.arange(3))
-    assert list(loading.inputs([str(tmp_path / "x.npz")])) == ["ids"]
-    ids, x = loading.inputs(["2x7:5", "3x4"])
+    assert list(loading.load_inputs([str(tmp_path / "x.npz")])) == ["ids"]
+    ids, x = loading.load_inputs(["2x7:5", "3x4"])
     assert ids.shape == (2, 7)
     assert ids.max() < 5
     assert x.dtype == np.float64
-    assert set(loading.inputs(["a=2", "b=3x1:9"])) == {"a", "b"}
+    assert set(loading.load_inputs(["a=2", "b=3x1:9"])) == {"a", "b"}
 
 
 @pytest.mark.slow

@@ -11,8 +11,10 @@ import torch
 import torch_reference.attention as torch_attention
 import torch_reference.norms as torch_norms
 from parity.judge import precision
-from parity.judge.precision import DTYPES, STEP, Component, Roundings, Row, unit_roundoff
+from parity.judge.precision import DTYPES, STEP, Roundings, unit_roundoff
 from transformer_spec.config import MixtureOfExperts
+from verification import low_precision
+from verification.low_precision import Component, ErrorPair
 from verification.twins.builders import S, attention, feed_forward, norm
 from verification.twins.components import COMPONENTS, NORMS
 from verification.twins.margins import clear_choices
@@ -22,9 +24,11 @@ from verification.twins.pair import Pair
 MANY = 256
 
 
-def out_of_line(component: Component, dtype: str) -> list[Row]:
+def out_of_line(component: Component, dtype: str) -> list[ErrorPair]:
     """What the theory does not allow."""
-    return [row for row in precision.measure(component, dtype) if not row.in_line]
+    return [
+        row for row in low_precision.measure_errors(component, dtype) if not row.within_tolerance
+    ]
 
 
 def is_slow(name: str, dtype: str) -> bool:
@@ -57,7 +61,7 @@ def test_outputs_keep_the_type_of_what_goes_in(name, dtype):
 
 def rounds_once(component: Component, dtype: str) -> bool:
     """One rounding leaves STEP u and two leave sqrt(2) of that; the line is between them."""
-    output, *_ = precision.measure(component, dtype)
+    output, *_ = low_precision.measure_errors(component, dtype)
     return max(output.flax, output.torch) <= STEP * 1.5**0.5 * unit_roundoff(dtype)
 
 
@@ -152,7 +156,7 @@ def test_a_choice_that_roundings_turn_would_drown_all_else():
     with torch.no_grad():
         router.copy_(nearly)
     twins.params["router"]["kernel"] = jnp.asarray(nearly.float().numpy(force=True).T, jnp.bfloat16)
-    output, *_ = precision.measure(replace(component, build=lambda _: twins), "bfloat16")
+    output, *_ = low_precision.measure_errors(replace(component, build=lambda _: twins), "bfloat16")
     assert min(output.flax, output.torch) > 10 * output.floor
 
 
@@ -190,7 +194,7 @@ def test_another_type_is_refused():
         patch.object(RMS, "forward", widened),
         pytest.raises(TypeError, match=r"output\.0: flax gives bfloat16, torch float32"),
     ):
-        precision.measure(norm("RMSNorm"), "bfloat16")
+        low_precision.measure_errors(norm("RMSNorm"), "bfloat16")
 
 
 def test_one_step_is_the_error_of_one_rounding():
@@ -199,25 +203,29 @@ def test_one_step_is_the_error_of_one_rounding():
     for dtype in ("bfloat16", "float16"):
         once = values.astype(dtype).astype(np.float64)
         error = np.linalg.norm(once - values) / np.linalg.norm(values)
-        assert error == pytest.approx(precision.floor(dtype, Roundings(1)), rel=0.1)
-    assert precision.floor("bfloat16", Roundings(16)) == 4 * STEP / 256
+        assert error == pytest.approx(precision.rounding_floor(dtype, Roundings(1)), rel=0.1)
+    assert precision.rounding_floor("bfloat16", Roundings(16)) == 4 * STEP / 256
 
 
 def test_wide_operations_count_with_the_unit_of_float32():
-    assert precision.floor("float32", Roundings(2, 7)) == STEP * 3 * unit_roundoff("float32")
-    assert precision.floor("bfloat16", Roundings(0, 9)) == STEP * 3 * unit_roundoff("float32")
-    assert precision.floor("float16", Roundings()) == 0
+    assert precision.rounding_floor("float32", Roundings(2, 7)) == STEP * 3 * unit_roundoff(
+        "float32"
+    )
+    assert precision.rounding_floor("bfloat16", Roundings(0, 9)) == STEP * 3 * unit_roundoff(
+        "float32"
+    )
+    assert precision.rounding_floor("float16", Roundings()) == 0
 
 
 def test_the_rule():
-    assert precision.in_line(2.5, 1.0, 0.5)
-    assert not precision.in_line(2.6, 1.0, 0.5)
+    assert precision.within_tolerance(2.5, 1.0, 0.5)
+    assert not precision.within_tolerance(2.6, 1.0, 0.5)
 
 
 def test_the_table_has_a_line_for_every_component_and_dtype():
-    entries = precision.table({"norm": COMPONENTS["RMSNorm"]}, ["float32", "bfloat16"])
+    entries = low_precision.table({"norm": COMPONENTS["RMSNorm"]}, ["float32", "bfloat16"])
     assert [(e.component, e.dtype) for e in entries] == [("norm", "float32"), ("norm", "bfloat16")]
     assert all(0 < error < 5 for e in entries for error in (*e.output, *e.gradient))
-    lines = precision.markdown(entries).splitlines()
+    lines = low_precision.markdown(entries).splitlines()
     assert len(lines) == 4
     assert {line.count("|") for line in lines} == {9}

@@ -23,20 +23,20 @@ def sides(case: str):
 @pytest.mark.parametrize("case", ["decoder", "encoder_decoder"])
 def test_both_twins_pass_the_same_points_in_the_same_order(float64, case):
     flax, torch_side = sides(case)
-    ours, theirs = flax.run(), torch_side.run()
-    assert list(ours.passed) == list(theirs.passed)
-    for key, passed in ours.passed.items():
-        other = theirs.passed[key]
+    ours, theirs = flax.record(), torch_side.record()
+    assert list(ours.observed) == list(theirs.observed)
+    for key, passed in ours.observed.items():
+        other = theirs.observed[key]
         assert passed.point == other.point
         assert [a.shape for a in passed.arrays] == [a.shape for a in other.arrays]
-    inside = [p.point.name for p in ours.passed.values() if p.point.kind == "tap"]
+    inside = [p.point.name for p in ours.observed.values() if p.point.kind == "tap"]
     layer = next(name for name in inside).rpartition(".")[0]
     assert inside[: len(TAPS)] == [f"{layer}.{tap}" for tap in TAPS]
 
 
 def test_a_module_called_twice_is_told_apart(float64):
     flax, _ = sides("encoder_decoder")
-    calls = [p.point for p in flax.run().passed.values() if p.point.name.startswith("embed")]
+    calls = [p.point for p in flax.record().observed.values() if p.point.name.startswith("embed")]
     assert calls == [
         Point("embed", "input", "encoder"),
         Point("embed", "output", "embed"),
@@ -62,7 +62,7 @@ def test_the_program_without_taps_is_the_same(float64, monkeypatch):
 
 def test_hooks_are_removed_and_taps_fall_silent(float64):
     _, torch_side = sides("decoder")
-    torch_side.run()
+    torch_side.record()
     for module in torch_side.module.modules():
         assert not module._forward_hooks
         assert not module._forward_pre_hooks
@@ -74,24 +74,26 @@ def test_hooks_are_removed_and_taps_fall_silent(float64):
 def test_watching_changes_no_value(float64, side):
     """Outputs and parameter gradients under observation are those of the model by itself."""
     watched = sides("decoder")[side]
-    run = watched.run()
+    run = watched.record()
     if side == 0:
         plain = watched.module.apply({"params": watched.params}, **watched.kwargs)
     else:
         plain = watched.module(**watched.kwargs).detach()
-    np.testing.assert_allclose(run.passed["", "output"].arrays[0], np.asarray(plain), rtol=1e-13)
+    np.testing.assert_allclose(run.observed["", "output"].arrays[0], np.asarray(plain), rtol=1e-13)
 
 
 def test_the_reference_agrees_with_itself_piece_by_piece(float64):
     """Fed its own values, every piece of code gives what it gave, and parameters the gradients."""
     flax, _ = sides("decoder")
     reference = Reference(flax)
-    for key, passed in reference.free.passed.items():
-        for a, b in zip(passed.arrays, reference.local.passed[key].arrays, strict=True):
+    for key, passed in reference.recording.observed.items():
+        for a, b in zip(passed.arrays, reference.local_recording.observed[key].arrays, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-13)
-    for name, grad in reference.free.param_grads.items():
+    for name, grad in reference.recording.parameter_gradients.items():
         if not name.endswith("k_proj.bias"):
             scale = np.abs(grad).max()
             np.testing.assert_allclose(
-                grad / scale, reference.local.param_grads[name] / scale, atol=1e-11
+                grad / scale,
+                reference.local_recording.parameter_gradients[name] / scale,
+                atol=1e-11,
             )

@@ -13,7 +13,7 @@ import torch
 from flax_transformer import training as flax_training
 from flax_transformer.models import build_model
 from parity.judge.errors import difference
-from parity.observe.bridge import to_torch
+from parity.observe.weights import weights_to_torch
 from parity_tests.processes import run
 from parity_tests.training.test_training import small
 from torch_reference import build_model as build_torch
@@ -123,7 +123,7 @@ def test_every_dropout_drops_the_same(float64, arch):
     params = jax.tree.map(
         lambda x: jnp.asarray(x, jnp.float64), model.init(jax.random.key(0), **inputs)["params"]
     )
-    to_torch(params, twin)
+    weights_to_torch(params, twin)
     rngs = {"dropout": jax.random.key(3)}
     expected = model.apply({"params": params}, **inputs, deterministic=False, rngs=rngs)
     set_dropout_keys(twin, random.key(3))

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import transformers
 
-from parity.observe.points import to_numpy
+from parity.observe.arrays import to_numpy
 from parity_tests.weights.twins import Arrays, at_tokens
 from transformer_hub.formats.safetensors_files import SINGLE as SAFETENSORS
 from transformer_hub.formats.torch_files import SINGLE as PICKLED

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from parity.observe.points import to_numpy
+from parity.observe.arrays import to_numpy
 from parity_tests.weights.archives import Archive
 from parity_tests.weights.padding import padded
 from parity_tests.weights.twins import PublishedTwins, at_tokens, low_precision, worst

@@ -10,7 +10,7 @@ import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
-from parity.observe.points import to_numpy
+from parity.observe.arrays import to_numpy
 from parity_tests.weights import originals
 from parity_tests.weights.archives import Archive
 from parity_tests.weights.hub import HubModel, Original

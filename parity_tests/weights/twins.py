@@ -14,11 +14,12 @@ from flax_transformer.training import parameter_template
 from parity.judge import precision
 from parity.judge.errors import FLOAT64_TOLERANCE, differences
 from parity.observe.flax_side import FlaxSide
-from parity.observe.points import Run
+from parity.observe.points import Recording
 from parity.observe.torch_side import TorchSide
 from torch_reference import decoding as torch_decoding
 from transformer_spec import naming
 from transformer_spec.config import ModelConfig
+from verification.low_precision import ErrorPair
 from verification.twins import roundings
 from verification.twins.pair import tensors, torch_device
 
@@ -47,12 +48,12 @@ class PublishedTwins:
     def run_flax(self, inputs: Arrays) -> Arrays:
         """Outputs and hidden states by name, at tokens alone."""
         side = FlaxSide(self.flax, self.params, inputs, gradients=False)
-        return _values(side.run(), self.config, inputs)
+        return _values(side.record().require_finished(), self.config, inputs)
 
     def run_torch(self, inputs: Arrays) -> Arrays:
         """The same."""
         side = TorchSide(self.torch, inputs, gradients=False)
-        return _values(side.run(), self.config, inputs)
+        return _values(side.record().require_finished(), self.config, inputs)
 
     def greedy(self, inputs: Arrays, num_tokens: int) -> tuple[list[list[int]], list[list[int]]]:
         """What each twin writes after the prefix in `inputs`, which is part of it."""
@@ -62,12 +63,10 @@ class PublishedTwins:
         return np.asarray(flax).tolist(), ours.tolist()
 
 
-def _values(run: Run, config: ModelConfig, inputs: Arrays) -> Arrays:
-    if run.error:
-        raise RuntimeError(f"{run.error[1]}: {run.error[0]}")
-    found = dict(zip(_heads(config), run.passed["", "output"].arrays, strict=True))
+def _values(run: Recording, config: ModelConfig, inputs: Arrays) -> Arrays:
+    found = dict(zip(_heads(config), run.observed["", "output"].arrays, strict=True))
     stacks = ("encoder", "decoder") if config.arch == "encoder_decoder" else (config.arch,)
-    for (name, kind), passed in run.passed.items():
+    for (name, kind), passed in run.observed.items():
         layer = re.fullmatch(r"(encoder|decoder)\.layers\.(\d+)", name)
         if layer and kind == "input":
             found[f"{layer[1]} {layer[2]}"] = passed.arrays[0]
@@ -110,13 +109,13 @@ def worst(ours: Arrays, theirs: Arrays) -> float:
 def low_precision(twins: PublishedTwins, inputs: Arrays, truth: Arrays) -> tuple[float, float]:
     """Each twin's largest error in float32 against the truth, held against the other's."""
     keys = max(array.shape[1] for array in inputs.values())
-    floor = precision.floor("float32", roundings.model(twins.config, keys))
+    floor = precision.rounding_floor("float32", roundings.model(twins.config, keys))
     pairs = zip(
         differences(twins.run_flax(inputs), truth),
         differences(twins.run_torch(inputs), truth),
         strict=True,
     )
-    rows = [precision.Row(a.name, a.error, b.error, floor) for a, b in pairs]
-    out_of_line = [row for row in rows if not row.in_line]
+    rows = [ErrorPair(a.name, a.error, b.error, floor) for a, b in pairs]
+    out_of_line = [row for row in rows if not row.within_tolerance]
     assert not out_of_line, out_of_line
     return max(row.flax for row in rows), max(row.torch for row in rows)

@@ -22,8 +22,9 @@ import torch_reference.training as torch_training
 from parity.explain.causes.evidence import Cause
 from parity.explain.causes.parameters import different_parameter
 from parity.explain.examine import Reference, examine
-from parity.observe import bridge
-from parity.observe.points import Run, dtype_name
+from parity.observe.arrays import dtype_name
+from parity.observe.points import Recording
+from parity.observe.weights import torch_parameters
 from transformer_spec import naming, parameters, streams
 from transformer_spec.initializers import Scheme
 from transformer_spec.presets import PRESETS
@@ -88,13 +89,13 @@ def _reference(case: str, dtype: str) -> Reference:
 
 
 @cache
-def _training_runs(case: str) -> tuple[Run, Run]:
+def _training_runs(case: str) -> tuple[Recording, Recording]:
     pair = _pair(case)
 
-    def run(seed: int) -> Run:
+    def run(seed: int) -> Recording:
         rngs = {"dropout": jax.random.key(seed)}
         options = {"deterministic": False, "rngs": rngs}
-        return pair.flax(pair.params(), "float64", options).run()
+        return pair.flax(pair.params(), "float64", options).record()
 
     return run(0), run(1)
 
@@ -109,8 +110,8 @@ def _fresh(scheme: Scheme) -> dict[str, np.ndarray]:
 @cache
 def _usual_logits(case: str) -> np.ndarray:
     pair = _pair(case)
-    run = pair.flax(pair.usual_params(), "float32", gradients=False).run()
-    return run.passed["", "output"].arrays[0]
+    run = pair.flax(pair.usual_params(), "float32", gradients=False).record()
+    return run.observed["", "output"].arrays[0]
 
 
 def findings(case: str) -> Iterator[Finding]:
@@ -144,23 +145,23 @@ def _all_findings(case: str) -> Iterator[Finding]:
 def _model_findings(case: str) -> Iterator[Finding]:
     pair, reference = _pair(case), _reference(case, "float64")
     side = pair.torch(pair.params(), "float64")
-    yield from dropout.in_evaluation(side.run(), side.run())
+    yield from dropout.in_evaluation(side.record(), side.record())
     found = examine(reference, side, pair.sizes())
     for name, cause in found.parameters.items():
         yield Finding(f"parameters.{name}", "other values", None, [cause])
     if found.error:
         yield Finding("", found.error, None)
-    for fault in found.local:
+    for fault in found.local_faults:
         detail = " ".join(filter(None, [fault.point, fault.detail]))
         yield Finding(fault.module, detail, fault.error, found.causes[fault.module])
-    if found.first and not found.local:
-        yield Finding(found.first.module, found.first.point, found.first.error)
+    if found.first_fault and not found.local_faults:
+        yield Finding(found.first_fault.module, found.first_fault.point, found.first_fault.error)
 
 
 def _shape_findings(pair: TwinPair) -> Iterator[Finding]:
     """Parameters of another shape: nothing can be copied, and nothing else compared."""
     model = torch_models.build_model(pair.config)
-    theirs = bridge.torch_arrays(model)
+    theirs = torch_parameters(model)
     for name, shape in parameters.parameter_shapes(pair.config).items():
         if name in theirs and theirs[name].shape != shape:
             cause = different_parameter(name, np.ones(shape), theirs[name], {}, {})
@@ -177,22 +178,22 @@ def _dtype_findings(case: str) -> Iterator[Finding]:
 def _narrow_findings(case: str, dtype: str) -> Iterator[Finding]:
     pair, reference = _pair(case), _reference(case, dtype)
     side = pair.torch(pair.params(), dtype)
-    local = side.run_with(reference.given)
-    yield from narrow.compare(reference.local, local, reference.parameters, dtype)
+    local = side.record_with(reference.substitutes)
+    yield from narrow.compare(reference.local_recording, local, reference.parameters, dtype)
 
 
 def _dropout_findings(case: str) -> Iterator[Finding]:
     pair = _pair(case)
     training = pair.torch(pair.params(), "float64", training=True)
     torch.manual_seed(0)
-    yield from dropout.compare(_training_runs(case), (training.run(), training.run()))
+    yield from dropout.compare(_training_runs(case), (training.record(), training.record()))
 
 
 def _fresh_findings() -> Iterator[Finding]:
     for scheme in SCHEMES:
         model = torch_models.build_model(CASES["deep"].config).double()
         torch_training.init_params(model, scheme, streams.seed_key(0))
-        yield from initialization.compare(_fresh(scheme), bridge.torch_arrays(model))
+        yield from initialization.compare(_fresh(scheme), torch_parameters(model))
 
 
 def score(plant: Plant) -> Score:
@@ -217,10 +218,10 @@ def score(plant: Plant) -> Score:
 def _torch_logits(case: str) -> np.ndarray | None:
     pair = _pair(case)
     try:
-        run = pair.torch(pair.usual_params(), "float32").run()
+        run = pair.torch(pair.usual_params(), "float32").record()
     except ValueError:
         return None
-    return run.passed["", "output"].arrays[0] if ("", "output") in run.passed else None
+    return run.observed["", "output"].arrays[0] if ("", "output") in run.observed else None
 
 
 def false_alarms(count: int, first_seed: int = 0) -> Iterator[tuple[int, list[str]]]:
@@ -231,5 +232,9 @@ def false_alarms(count: int, first_seed: int = 0) -> Iterator[tuple[int, list[st
         params = pair.params()
         reference = Reference(pair.flax(params, "float64"))
         found = examine(reference, pair.torch(params, "float64"), pair.sizes())
-        said = [*found.parameters, *map(str, found.local), *map(str, filter(None, [found.first]))]
+        said = [
+            *found.parameters,
+            *map(str, found.local_faults),
+            *map(str, filter(None, [found.first_fault])),
+        ]
         yield seed, said + [str(c) for causes in found.causes.values() for c in causes]

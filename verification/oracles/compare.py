@@ -106,8 +106,8 @@ class Float32:
 
     @property
     def in_line(self) -> bool:
-        theirs_is = precision.in_line(self.theirs, self.ours, self.floor)
-        return theirs_is and precision.in_line(self.ours, self.theirs, self.floor)
+        theirs_is = precision.within_tolerance(self.theirs, self.ours, self.floor)
+        return theirs_is and precision.within_tolerance(self.ours, self.theirs, self.floor)
 
 
 def in_float32(name: str) -> list[Float32]:
@@ -130,8 +130,8 @@ def in_float32(name: str) -> list[Float32]:
     keys = max(case.length, case.source)
     forward = roundings.model(config, keys)
     floors = {
-        "output": precision.floor("float32", forward),
-        "parameter": precision.floor("float32", forward * 3 + Roundings(BATCH * keys)),
+        "output": precision.rounding_floor("float32", forward),
+        "parameter": precision.rounding_floor("float32", forward * 3 + Roundings(BATCH * keys)),
     }
     pairs = zip(differences(found, truth), differences(twin, truth), strict=True)
     return [Float32(a.name, a.error, b.error, floors[a.name.split(".")[0]]) for a, b in pairs]

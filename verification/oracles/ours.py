@@ -16,8 +16,8 @@ import flax_transformer
 import flax_transformer.losses as flax_losses
 import torch_reference
 import torch_reference.losses as torch_losses
-from parity.observe.bridge import tensor_of
-from parity.observe.flax_side import quick_options
+from parity.observe.arrays import as_tensor
+from parity.observe.flax_side import compile_fast
 from parity.observe.points import Key, probe_weights
 from parity.observe.torch_side import TorchSide
 from transformer_spec import naming
@@ -115,7 +115,7 @@ def run_flax(
             loss = module.apply({"params": params}, **arrays)
         return probe_weights([()])[0] * loss, (loss, seen)
 
-    both = jax.jit(jax.value_and_grad(weighted, has_aux=True), compiler_options=quick_options())
+    both = compile_fast(jax.value_and_grad(weighted, has_aux=True))
     (_, (loss, seen)), tree = both(naming.from_named(prefixed, template))
     outputs = {name: np.asarray(seen[key][0]) for name, key in points.items()}
     heads = zip(_heads(config), map(np.asarray, seen[_MODEL]), strict=True)
@@ -130,17 +130,15 @@ def run_torch(
     router_coefficient: float,
 ) -> Arrays:
     """The same, in the dtype of the parameters."""
-    dtype = tensor_of(next(iter(named.values()))).dtype
+    dtype = as_tensor(next(iter(named.values()))).dtype
     module = TorchObjective(config, router_coefficient).to(dtype).eval()
     values = {f"model.{name}": torch.tensor(value) for name, value in named.items()}
     module.load_state_dict(values)
-    run = TorchSide(module, batch).run()
-    if run.error:
-        raise RuntimeError(f"{run.error[1]}: {run.error[0]}")
-    outputs = {name: run.passed[key].arrays[0] for name, key in _points(config).items()}
-    heads = zip(_heads(config), run.passed[_MODEL].arrays, strict=True)
-    loss = {"loss": run.passed["", "output"].arrays[0]}
-    return _named(outputs | loss | dict(heads), run.param_grads, config, batch)
+    run = TorchSide(module, batch).record().require_finished()
+    outputs = {name: run.observed[key].arrays[0] for name, key in _points(config).items()}
+    heads = zip(_heads(config), run.observed[_MODEL].arrays, strict=True)
+    loss = {"loss": run.observed["", "output"].arrays[0]}
+    return _named(outputs | loss | dict(heads), run.parameter_gradients, config, batch)
 
 
 _MODEL: Key = ("model", "output")

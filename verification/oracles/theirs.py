@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parity.observe.points import probe_weights, to_numpy
+from parity.observe.arrays import to_numpy
+from parity.observe.points import probe_weights
 from parity.observe.settings import NotComparableError
 from transformer_hub import families
 from transformer_spec.config import ModelConfig

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from parity.compare import Result
+from parity.comparison import Result
 from parity.judge import precision
 from parity.judge.errors import FLOAT64_TOLERANCE
 from parity.judge.values import Value
@@ -21,6 +21,7 @@ from transformer_spec.presets import PRESETS
 from verification.bugs import scoreboard
 from verification.bugs.planted import PLANTS
 from verification.check import check
+from verification.low_precision import measure_errors
 from verification.report import pages
 from verification.twins.components import COMPONENTS
 
@@ -144,8 +145,12 @@ def _precision() -> Iterator[Row]:
     """Each framework's worst error against float64, of every component in every dtype."""
     for name, component in COMPONENTS.items():
         for dtype in precision.DTYPES:
-            rows = precision.measure(component, dtype)
-            row: Row = {"component": name, "dtype": dtype, "equal": all(r.in_line for r in rows)}
+            rows = measure_errors(component, dtype)
+            row: Row = {
+                "component": name,
+                "dtype": dtype,
+                "equal": all(r.within_tolerance for r in rows),
+            }
             outputs = [r for r in rows if r.name.startswith("output.")]
             gradients = [r for r in rows if not r.name.startswith("output.")]
             for column, group in (("output", outputs), ("gradient", gradients)):

@@ -27,7 +27,7 @@ import torch_reference.feed_forward
 import torch_reference.gradients
 import torch_reference.losses
 import torch_reference.moe
-from parity.observe.points import to_numpy
+from parity.observe.arrays import to_numpy
 
 PACKAGES: dict[str, Any] = {"flax": flax_transformer, "torch": torch_reference}
 

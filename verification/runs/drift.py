@@ -38,8 +38,9 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from parity.judge.precision import Roundings, Row, floor
+from parity.judge.precision import Roundings, rounding_floor
 from torch_reference import training
+from verification.low_precision import ErrorPair
 from verification.runs.long_runs import Record, record_given, seen
 from verification.runs.set_ups import SetUp
 from verification.twins import roundings
@@ -57,11 +58,11 @@ class Drift:
         parameters: one row for every state that was kept.
     """
 
-    losses: list[Row]
-    parameters: list[Row]
+    losses: list[ErrorPair]
+    parameters: list[ErrorPair]
 
-    def out_of_line(self) -> list[Row]:
-        return [row for row in (*self.losses, *self.parameters) if not row.in_line]
+    def out_of_line(self) -> list[ErrorPair]:
+        return [row for row in (*self.losses, *self.parameters) if not row.within_tolerance]
 
 
 def drift(truth: Record, ours: Record, theirs: Record, dtype: str, window: int = 100) -> Drift:
@@ -76,7 +77,7 @@ def drift(truth: Record, ours: Record, theirs: Record, dtype: str, window: int =
 def disturbed(truth: Record, dtype: str) -> Record:
     """The float64 run once more, with gradients off by what roundings of a dtype may leave."""
     tokens = int(truth.setup.batch(1).label_mask.sum())
-    size = floor(dtype, _forward(truth.setup) * 3 + Roundings(tokens))
+    size = rounding_floor(dtype, _forward(truth.setup) * 3 + Roundings(tokens))
     right, draws = training.gradients, torch.Generator().manual_seed(0)
 
     def gradients(*arguments: Any, **options: Any) -> Any:
@@ -91,7 +92,7 @@ def disturbed(truth: Record, dtype: str) -> Record:
         return record_given(truth, "torch", "float64")
 
 
-def _loss_rows(truth: Record, runs: Runs, dtype: str, window: int) -> Iterator[Row]:
+def _loss_rows(truth: Record, runs: Runs, dtype: str, window: int) -> Iterator[ErrorPair]:
     floors = _loss_floors(truth, dtype)
     *errors, moved = [run.losses - truth.losses for run in runs]
     errors.append(np.hypot(moved, floors))
@@ -100,14 +101,14 @@ def _loss_rows(truth: Record, runs: Runs, dtype: str, window: int) -> Iterator[R
         scale = _rms(truth.losses[span])
         flax, torch, allowed = (_rms(x[span]) / scale for x in errors)
         name = f"loss of updates {start + 1} to {min(start + window, truth.updates)}"
-        yield Row(name, flax, torch, allowed)
+        yield ErrorPair(name, flax, torch, allowed)
 
 
 def _loss_floors(truth: Record, dtype: str) -> np.ndarray:
     setup, batch = truth.setup, truth.setup.batch(1)
     tokens = int(batch.label_mask.sum())
-    own = floor(dtype, roundings.loss(setup.model.vocab_size, tokens)) * truth.losses
-    return np.hypot(floor(dtype, _forward(setup)) * truth.sensitivity, own)
+    own = rounding_floor(dtype, roundings.loss(setup.model.vocab_size, tokens)) * truth.losses
+    return np.hypot(rounding_floor(dtype, _forward(setup)) * truth.sensitivity, own)
 
 
 def _forward(setup: SetUp) -> Roundings:
@@ -115,7 +116,7 @@ def _forward(setup: SetUp) -> Roundings:
     return roundings.model(setup.model, keys) + roundings.dropouts(setup.model)
 
 
-def _parameter_row(truth: Record, runs: Runs, update: int) -> Row:
+def _parameter_row(truth: Record, runs: Runs, update: int) -> ErrorPair:
     model, state = truth.setup.model, truth.states[update]
     start, end, moment, *others = (
         _flat(seen(model, named))
@@ -127,7 +128,7 @@ def _parameter_row(truth: Record, runs: Runs, update: int) -> Row:
     weight = np.sqrt(moment)
     way = np.linalg.norm(weight * (end - start))
     flax, torch, allowed = (float(np.linalg.norm(weight * (x - end)) / way) for x in others)
-    return Row(f"parameters after update {update}", flax, torch, allowed)
+    return ErrorPair(f"parameters after update {update}", flax, torch, allowed)
 
 
 def _flat(named: dict[str, np.ndarray]) -> np.ndarray:

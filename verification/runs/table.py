@@ -5,9 +5,9 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-from parity.judge.precision import Row
 from transformer_spec.fields import require
 from transformer_spec.presets import get
+from verification.low_precision import ErrorPair
 from verification.runs.drift import Drift, drift
 from verification.runs.long_runs import (
     SIDES,
@@ -91,5 +91,5 @@ def lines(entry: Entry) -> Iterator[str]:
         yield f"            parameters {' '.join(map(_cell, found.parameters))}"
 
 
-def _cell(row: Row) -> str:
-    return f"{row.flax:.1e}/{row.torch:.1e}{'' if row.in_line else '!'}"
+def _cell(row: ErrorPair) -> str:
+    return f"{row.flax:.1e}/{row.torch:.1e}{'' if row.within_tolerance else '!'}"

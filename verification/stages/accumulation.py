@@ -16,8 +16,8 @@ import torch
 import flax_transformer.gradients as flax_gradients
 import torch_reference.training as torch_training
 from flax_transformer.models import build_model
-from parity.explain.causes.evidence import Cause, explains, off
-from parity.observe.flax_side import quick_options
+from parity.explain.causes.evidence import Cause, deviation, explains
+from parity.observe.flax_side import compile_fast
 from transformer_spec import naming
 from transformer_spec.batch import Batch
 from transformer_spec.parameters import parameter_shapes
@@ -58,12 +58,12 @@ def compare(train: TrainConfig, tolerance: float = 1e-12) -> Iterator[Finding]:
     given = _reference(config)
     right = clipped(given.shares.sum(0))
     found = _candidate(config)
-    error = off(right, found)
+    error = deviation(right, found)
     if error <= tolerance:
         return
     for at, text, fix, form in _forms(given):
         if explains(form, found):
-            yield Finding(at, "clipped gradient", error, [Cause(text, fix, off(form, found))])
+            yield Finding(at, "clipped gradient", error, [Cause(text, fix, deviation(form, found))])
             return
     yield Finding("accumulation", f"clipped gradient of {PARTS} small batches", error)
 
@@ -120,7 +120,7 @@ def _reference(config: TrainConfig) -> Given:
 
         return jax.grad(loss)(params)
 
-    compiled = jax.jit(gradient, compiler_options=quick_options())
+    compiled = compile_fast(gradient)
     parts = _batch().parts(PARTS)
     shares = [_flat(naming.to_named(compiled(part))) for part in parts]
     return Given(np.stack(shares), np.array([int(part.label_mask.sum()) for part in parts]))

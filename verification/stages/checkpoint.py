@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from parity.explain.causes.evidence import Cause
-from parity.judge.errors import gap
+from parity.judge.errors import relative_error
 from transformer_hub import open_checkpoint
 from transformer_spec.parameters import is_norm, parameter_shapes
 from transformer_training.checkpoints import save_arrays
@@ -41,7 +41,7 @@ def compare() -> list[Finding]:
         save_arrays(path / "model.safetensors", stored)
         ours, theirs = (READERS[side](path, WANTED) for side in ("flax", "torch"))
     odd = [n for n in ours if n not in theirs or theirs[n].dtype != ours[n].dtype]
-    odd += [n for n in ours if n not in odd and gap(theirs[n], ours[n])]
+    odd += [n for n in ours if n not in odd and relative_error(theirs[n], ours[n])]
     if not odd:
         return []
     causes = list(_causes(stored, ours, theirs))

@@ -8,13 +8,16 @@ dropped alike; two evaluations are equal.
 import numpy as np
 
 from parity.explain.causes.evidence import Cause
-from parity.observe.points import Run, is_float
+from parity.observe.arrays import is_float
+from parity.observe.points import Recording
 from verification.stages.finding import Finding
 
 SITE = "dropout"
 
 
-def compare(reference: tuple[Run, Run], candidate: tuple[Run, Run]) -> list[Finding]:
+def compare(
+    reference: tuple[Recording, Recording], candidate: tuple[Recording, Recording]
+) -> list[Finding]:
     """Where dropout differs, and how, from two training runs of each side."""
     found = []
     for name in _sites(reference[0]):
@@ -25,10 +28,10 @@ def compare(reference: tuple[Run, Run], candidate: tuple[Run, Run]) -> list[Find
     return found
 
 
-def in_evaluation(first: Run, second: Run) -> list[Finding]:
+def in_evaluation(first: Recording, second: Recording) -> list[Finding]:
     """The first module that makes two evaluations of the same input differ."""
-    for key, passed in first.passed.items():
-        pairs = zip(passed.arrays, second.passed[key].arrays, strict=True)
+    for key, passed in first.observed.items():
+        pairs = zip(passed.arrays, second.observed[key].arrays, strict=True)
         if any(is_float(a) and not np.array_equal(a, b, equal_nan=True) for a, b in pairs):
             text = "dropout acts in evaluation: two runs on the same input differ"
             causes = [Cause(text, "drop only while the model is training")]
@@ -36,18 +39,20 @@ def in_evaluation(first: Run, second: Run) -> list[Finding]:
     return []
 
 
-def _sites(run: Run) -> list[str]:
+def _sites(run: Recording) -> list[str]:
     """Names of the dropout modules that are called, in order."""
-    return [n for n, kind in run.passed if kind == "input" and SITE in n.rpartition(".")[2]]
+    return [n for n, kind in run.observed if kind == "input" and SITE in n.rpartition(".")[2]]
 
 
-def _site(runs: tuple[Run, Run], name: str) -> list[tuple[np.ndarray, np.ndarray]] | None:
+def _site(
+    runs: tuple[Recording, Recording], name: str
+) -> list[tuple[np.ndarray, np.ndarray]] | None:
     """(what came in, what came out) of every run; None where the site is not called."""
     keys = (name, "input"), (name, "output")
-    if any(key not in run.passed for run in runs for key in keys):
+    if any(key not in run.observed for run in runs for key in keys):
         return None
     before, after = keys
-    return [(run.passed[before].arrays[0], run.passed[after].arrays[0]) for run in runs]
+    return [(run.observed[before].arrays[0], run.observed[after].arrays[0]) for run in runs]
 
 
 def _differences(name: str, ours: list, theirs: list | None) -> Finding | None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from parity.explain.causes.evidence import Cause
-from parity.observe.points import shown
+from parity.observe.points import display_name
 
 
 @dataclass(frozen=True)
@@ -24,4 +24,4 @@ class Finding:
 
     def __str__(self) -> str:
         size = "" if self.error is None else f" (error {self.error:.1e})"
-        return f"{shown(self.at)}: {self.detail}{size}"
+        return f"{display_name(self.at)}: {self.detail}{size}"

@@ -10,9 +10,9 @@ from torch import Tensor
 
 import flax_transformer.gradients as flax_gradients
 import torch_reference.gradients as torch_gradients
-from parity.explain.causes.evidence import Cause, explains, off
-from parity.judge.errors import gap
-from parity.observe.points import to_numpy
+from parity.explain.causes.evidence import Cause, deviation, explains
+from parity.judge.errors import relative_error
+from parity.observe.arrays import to_numpy
 from verification.stages.finding import Finding
 
 TorchLoss = Callable[[Tensor, Tensor, Tensor, float], Tensor]
@@ -28,12 +28,12 @@ def compare(dtype: str = "float64", tolerance: float = 1e-12) -> list[Finding]:
     labels = np.where(mask, labels, -1)
     ours = _flax(logits, labels, mask, dtype)
     theirs = _torch(torch_gradients.cross_entropy, logits, labels, mask, dtype)
-    error = max(gap(theirs[0], ours[0]), gap(theirs[1], ours[1]))
+    error = max(relative_error(theirs[0], ours[0]), relative_error(theirs[1], ours[1]))
     if error <= tolerance:
         return []
     known = dict(_forms(dtype))
     causes = [
-        Cause(text, fix, off(predicted[1], theirs[1]))
+        Cause(text, fix, deviation(predicted[1], theirs[1]))
         for text, (form, fix) in known.items()
         for predicted in [_torch(form, logits, labels, mask, dtype)]
         if explains(predicted[1], theirs[1]) and explains(predicted[0], theirs[0])
@@ -54,8 +54,8 @@ def _flax(logits, labels, mask, dtype: str) -> tuple[np.ndarray, np.ndarray]:
 def _torch(loss: TorchLoss, logits, labels, mask, dtype: str) -> tuple[np.ndarray, np.ndarray]:
     x = torch.tensor(logits).to(getattr(torch, dtype)).requires_grad_()
     value = loss(x, torch.tensor(labels), torch.tensor(mask), SMOOTHING)
-    value.backward()
-    return to_numpy(value), to_numpy(x.grad)
+    (grad,) = torch.autograd.grad(value, x)
+    return to_numpy(value), to_numpy(grad)
 
 
 def _per_token(logits: Tensor, labels: Tensor, smoothing: float, spread: Tensor) -> Tensor:
@@ -165,4 +165,4 @@ def _solved_smoothing(logits, labels, mask, theirs) -> Iterator[Cause]:
     smoothing = float((theirs[0] - none[0]) / (full[0] - none[0]))
     if explains(at(smoothing)[1], theirs[1]):
         text = f"label smoothing {smoothing:.6g}, where the reference has {SMOOTHING}"
-        yield Cause(text, f"smooth by {SMOOTHING}", off(at(smoothing)[1], theirs[1]))
+        yield Cause(text, f"smooth by {SMOOTHING}", deviation(at(smoothing)[1], theirs[1]))

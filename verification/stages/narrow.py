@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parity.explain.causes.attention import grouped
-from parity.explain.causes.evidence import Cause, Evidence, gather
-from parity.explain.causes.norms import identify
-from parity.observe.points import Passed, Point, Run
+from parity.explain.causes.attention import group_mask
+from parity.explain.causes.evidence import Cause, Evidence, gather_evidence
+from parity.explain.causes.norms import identify_norm
+from parity.observe.points import Observed, Point, Recording
 from verification.stages.finding import Finding
 
 ALLOWED = 0.02
@@ -24,17 +24,17 @@ Replay = tuple[str, str, np.ndarray]
 
 
 def compare(
-    reference: Run, candidate: Run, params: Mapping[str, np.ndarray], dtype: str
+    reference: Recording, candidate: Recording, params: Mapping[str, np.ndarray], dtype: str
 ) -> list[Finding]:
     """Where two local runs in a narrow dtype differ in what must be computed wider."""
     found: dict[str, Finding] = {}
-    for key, passed in reference.passed.items():
-        other = candidate.passed.get(key)
+    for key, passed in reference.observed.items():
+        other = candidate.observed.get(key)
         if other is None:
             continue
 
         def evidence(point: Point = passed.point) -> Evidence:
-            return gather(point.module, reference, candidate, params, {})
+            return gather_evidence(point.module, reference, candidate, params, {})
 
         for finding in _at_point(passed, other, evidence, dtype):
             found.setdefault(finding.at, finding)
@@ -53,7 +53,7 @@ def compare_dtypes(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[F
 
 
 def _at_point(
-    ours: Passed, theirs: Passed, evidence: Callable[[], Evidence], dtype: str
+    ours: Observed, theirs: Observed, evidence: Callable[[], Evidence], dtype: str
 ) -> Iterator[Finding]:
     point = ours.point
     for a, b in zip(ours.arrays, theirs.arrays, strict=False):
@@ -90,7 +90,7 @@ def _weights(point: Point, evidence: Evidence, low: torch.dtype) -> Iterator[Rep
     value = next(c for c in evidence.computed if c.point == point)
     scores = torch.tensor(value.read["scores"]).to(low)
     given = next((m for m in evidence.inputs if m.dtype == bool and m.ndim == 4), None)
-    mask = None if given is None else torch.tensor(grouped(given, value.read["scores"]))
+    mask = None if given is None else torch.tensor(group_mask(given, value.read["scores"]))
     if mask is not None:
         scores = torch.where(mask, scores, torch.finfo(low).min)
     powers = (scores - scores.amax(-1, keepdim=True)).exp()
@@ -123,7 +123,9 @@ def _norms(evidence: Evidence, low: torch.dtype) -> Iterator[Replay]:
 def _epsilon(x: np.ndarray, y: np.ndarray, evidence: Evidence, centered: bool) -> float:
     """The reference's epsilon as far as its rounded values tell; 0 where they do not."""
     weight, bias = evidence.params["weight"], evidence.params.get("bias", 0.0)
-    forms = [f for f in identify(x, y.astype(np.float64), weight, bias) if f.centered == centered]
+    forms = [
+        f for f in identify_norm(x, y.astype(np.float64), weight, bias) if f.centered == centered
+    ]
     return forms[0].eps if forms else 0.0
 
 

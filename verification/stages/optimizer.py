@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -18,8 +17,8 @@ import torch
 import flax_transformer.training as flax_training
 import torch_reference.training as torch_training
 from parity.explain.causes import update
-from parity.judge.errors import gap
-from parity.observe.flax_side import quick_options
+from parity.judge.errors import relative_error
+from parity.observe.flax_side import compile_fast
 from torch_reference.models import build_model
 from transformer_spec.config import ModelConfig
 from transformer_spec.train_config import TrainConfig
@@ -90,7 +89,7 @@ def reference_updates(config: TrainConfig, shapes: tuple) -> list[Update]:
         new = flax_training.apply_updates(params, direction, RATE)
         return new, new_state, clip.update(grads, clip.init(params))[0]
 
-    compiled = jax.jit(step, compiler_options=quick_options())
+    compiled = compile_fast(step)
     updates = []
     for count in range(1, UPDATES + 1):
         grads = gradients(dict(shapes), count)
@@ -164,7 +163,7 @@ def _update_findings(right: Update, wrong: Update, error: float) -> Iterator[Fin
 
 
 def _largest(right: Named, wrong: Named) -> float:
-    return max(gap(wrong[name], right[name]) for name in right)
+    return max(relative_error(wrong[name], right[name]) for name in right)
 
 
 def _norm(array: np.ndarray) -> float:

@@ -13,11 +13,11 @@ from torch import Tensor
 
 import flax_transformer.gradients as flax_gradients
 import torch_reference.gradients as torch_gradients
-from parity.explain.causes.constants import named
-from parity.explain.causes.evidence import Cause, explains, off
-from parity.judge.errors import gap
-from parity.observe.flax_side import quick_options
-from parity.observe.points import to_numpy
+from parity.explain.causes.constants import describe_constant
+from parity.explain.causes.evidence import Cause, deviation, explains
+from parity.judge.errors import relative_error
+from parity.observe.arrays import to_numpy
+from parity.observe.flax_side import compile_fast
 from verification.stages.finding import Finding
 
 LAYERS, BATCH, LENGTH, EXPERTS, TOP_K = 3, 4, 7, 5, 2
@@ -31,7 +31,7 @@ def compare(tolerance: float = 1e-12) -> list[Finding]:
     logits = torch.tensor(_logits()).requires_grad_()
     loss = torch_gradients.router_loss(list(logits), TOP_K, torch.tensor(_mask()))
     theirs = _with_gradient(loss, logits)
-    error = max(gap(theirs[0], ours[0]), gap(theirs[1], ours[1]))
+    error = max(relative_error(theirs[0], ours[0]), relative_error(theirs[1], ours[1]))
     if error <= tolerance:
         return []
     return [
@@ -55,7 +55,7 @@ def _flax() -> Losses:
     def loss(x: jax.Array) -> jax.Array:
         return flax_gradients.router_loss(list(x), TOP_K, jnp.asarray(_mask()))
 
-    both = jax.jit(jax.value_and_grad(loss), compiler_options=quick_options())
+    both = compile_fast(jax.value_and_grad(loss))
     value, grad = both(jnp.asarray(_logits()))
     return to_numpy(value), to_numpy(grad)
 
@@ -104,8 +104,8 @@ def _causes(ours: Losses, theirs: Losses) -> list[Cause]:
     ]
     factor = wrong[1] / right[1]
     if abs(factor - 1) > 1e-9:
-        text = f"scaled by {named(factor, SIZES)} against the reference"
-        causes.append(Cause(text, f"multiply by {named(1 / factor, SIZES)}", wrong[2]))
+        text = f"scaled by {describe_constant(factor, SIZES)} against the reference"
+        causes.append(Cause(text, f"multiply by {describe_constant(1 / factor, SIZES)}", wrong[2]))
     return causes
 
 
@@ -116,7 +116,7 @@ def _identify(found: Losses) -> tuple[_Form, float, float] | None:
         value, grad = _with_gradient(_loss(form, logits), logits)
         factor = float(found[0] / value)
         if explains(factor * grad, found[1]):
-            return form, factor, off(factor * grad, found[1])
+            return form, factor, deviation(factor * grad, found[1])
     return None
 
 

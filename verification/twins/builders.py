@@ -20,7 +20,6 @@ import torch_reference.embeddings as torch_embeddings
 import torch_reference.losses as torch_losses
 import torch_reference.moe as torch_moe
 import torch_reference.norms as torch_norms
-from parity.judge.precision import Component
 from transformer_spec.config import (
     ALiBi,
     Causal,
@@ -38,6 +37,7 @@ from transformer_spec.config import (
     SandwichNorm,
     TwoChannelRotary,
 )
+from verification.low_precision import Component
 from verification.twins import roundings
 from verification.twins.hostile import hostile_config, normal, ragged_mask, random_mask, tokens
 from verification.twins.margins import settled

@@ -2,7 +2,6 @@
 
 from typing import get_args
 
-from parity.judge.precision import Component
 from transformer_spec.config import (
     Activation,
     ALiBi,
@@ -18,6 +17,7 @@ from transformer_spec.config import (
     TwoChannelRotary,
     YarnScaling,
 )
+from verification.low_precision import Component
 from verification.twins.builders import (
     S,
     attention,

@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import torch
 
-from parity.judge.precision import Roundings, floor
-from parity.observe.bridge import tensor_of
-from parity.observe.points import is_float
+from parity.judge.precision import Roundings, rounding_floor
+from parity.observe.arrays import as_tensor, is_float
 from transformer_spec.config import MixtureOfExperts, ModelConfig
 from transformer_spec.taps import collecting
 from verification.twins.weights import off_the_kink
@@ -58,14 +57,14 @@ def clear_choices(
     Raises:
         RuntimeError: no draw leaves all choices clear.
     """
-    needed = SIGMAS * 2**0.5 * floor(dtype, way)
+    needed = SIGMAS * 2**0.5 * rounding_floor(dtype, way)
     exact = copy.deepcopy(module).cpu().double().eval()
     held = {k: v.astype(dtype).astype(np.float64) if is_float(v) else v for k, v in inputs.items()}
     for draw in range(DRAWS):
         drawn = named | {n: w for n, w in _routers(named, draw).items() if draw}
         _fill(exact, {n: w.astype(dtype).astype(np.float64) for n, w in drawn.items()})
         with torch.no_grad(), collecting("router_logits") as logits:
-            exact(**{name: tensor_of(array) for name, array in held.items()})
+            exact(**{name: as_tensor(array) for name, array in held.items()})
         if all(_lead(x, slot.top_k) >= needed for x in logits):
             return drawn
     raise RuntimeError(f"no router of {DRAWS} leads by {needed:.2g}: too many tokens for {dtype}")

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 
 from parity.judge.errors import Difference, differences
-from parity.observe import bridge
-from parity.observe.bridge import array_of, tensor_of
-from parity.observe.flax_side import quick_options
+from parity.observe.arrays import as_array, as_tensor
+from parity.observe.flax_side import compile_fast
 from parity.observe.points import probe_weights
+from parity.observe.weights import weights_to_torch
 from transformer_spec import naming
 from verification.twins.weights import hostile_parameters
 
@@ -28,7 +28,7 @@ def torch_device() -> torch.device:
 
 def tensors(arrays: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
     """The same arrays where the torch twin runs."""
-    return {name: tensor_of(array).to(torch_device()) for name, array in arrays.items()}
+    return {name: as_tensor(array).to(torch_device()) for name, array in arrays.items()}
 
 
 def is_float(array: Any) -> bool:
@@ -41,16 +41,11 @@ def cotangents(outputs: list, dtype: str) -> list[np.ndarray]:
     return [weight.astype(dtype).astype(np.float64) for weight in weights]
 
 
-def quick(function: Callable) -> Callable:
-    """`function`, compiled in the shortest time."""
-    return jax.jit(function, compiler_options=quick_options())
-
-
 def run_flax(
     call: Callable,
     params: dict,
     inputs: dict,
-    compiled: Callable[[Callable], Callable] = quick,
+    compiled: Callable[[Callable], Callable] = compile_fast,
     dtype: str = "float64",
 ) -> Arrays:
     """Outputs of `call(params, **inputs)`, and gradients of parameters and float inputs."""
@@ -75,7 +70,7 @@ def run_torch(
 ) -> Arrays:
     """The same of `call(**inputs)`, a torch module or function."""
     tensors = {
-        k: tensor_of(v).to(torch_device()).requires_grad_(is_float(v))
+        k: as_tensor(v).to(torch_device()).requires_grad_(is_float(v))
         if isinstance(v, np.ndarray)
         else v
         for k, v in inputs.items()
@@ -91,7 +86,7 @@ def run_torch(
         outputs,
         dict(zip(parameters, grads[:split], strict=True)),
         dict(zip(floats, grads[split:], strict=True)),
-        array_of,
+        as_array,
     )
 
 
@@ -135,7 +130,7 @@ class Pair:
         self.params = jax.tree.map(jnp.asarray, naming.from_named(named, template))
         self.torch.to(torch_device(), getattr(torch, dtype)).eval()
         # Through float64, which holds every number of the others: torch reads no bfloat16.
-        bridge.to_torch(jax.tree.map(lambda p: np.asarray(p, np.float64), self.params), self.torch)
+        weights_to_torch(jax.tree.map(lambda p: np.asarray(p, np.float64), self.params), self.torch)
 
     def call_flax(self, params, **inputs):
         return self.flax.apply({"params": params}, **inputs, method=self.method)
@@ -146,7 +141,7 @@ class Pair:
     def _torch_call(self, module: torch.nn.Module) -> Callable:
         return getattr(module, "forward" if self.method == "__call__" else self.method)
 
-    def run_flax(self, compiled: Callable[[Callable], Callable] = quick) -> Arrays:
+    def run_flax(self, compiled: Callable[[Callable], Callable] = compile_fast) -> Arrays:
         return run_flax(self.call_flax, self.params, self.inputs, compiled, self.dtype)
 
     def run_torch(self) -> Arrays:

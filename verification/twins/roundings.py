@@ -3,7 +3,7 @@
 `parity.judge.precision` says why.
 """
 
-from parity.judge.precision import LIBRARY, Roundings
+from parity.judge.precision import LIBRARY_ROUNDINGS, Roundings
 from transformer_spec.config import (
     ALiBi,
     DeepNorm,
@@ -70,7 +70,7 @@ def attention(config: ModelConfig, keys: int, memory: bool = False) -> Roundings
     c = config
     scores = dense(c.head_size) + Roundings(2)
     placed = Roundings() if memory else rotation(c) + score_bias(c)
-    softmax = Roundings(1, keys + LIBRARY + 2)
+    softmax = Roundings(1, keys + LIBRARY_ROUNDINGS + 2)
     ends = dense(c.d_model, c.qkv_bias) + dense(c.num_heads * c.head_size, c.out_bias)
     return scores + placed + softmax + dense(keys) + ends
 
@@ -126,7 +126,7 @@ def encoder_heads(config: ModelConfig) -> Roundings:
     if config.masked_lm:
         transform = dense(config.d_model, True) + Roundings(ACTIVATIONS[config.ffn.activation])
         return transform + own_norm(config) + head(config)
-    pooled = dense(config.d_model, True) + Roundings(LIBRARY)
+    pooled = dense(config.d_model, True) + Roundings(LIBRARY_ROUNDINGS)
     sentence = dense(config.d_model, True) * config.next_sentence
     return (pooled + sentence) * config.pooler
 
@@ -151,4 +151,4 @@ def dropouts(config: ModelConfig) -> Roundings:
 
 def loss(classes: int, tokens: int) -> Roundings:
     """Log-softmax, the smoothed target and the mean over tokens, all wide."""
-    return Roundings(0, 2 * classes + tokens + 2 * LIBRARY + 4)
+    return Roundings(0, 2 * classes + tokens + 2 * LIBRARY_ROUNDINGS + 4)

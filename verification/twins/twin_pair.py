@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from parity.observe import bridge
+from parity.observe import weights
 from parity.observe.flax_side import FlaxSide
 from parity.observe.torch_side import TorchSide
 from transformer_spec import naming, parameters
@@ -51,7 +51,7 @@ class TwinPair:
         wide = torch.float64 if dtype == "float64" else torch.float32
         model = chunked.torch_model(self.config, self.chunks).to(wide)
         rounded = jax.tree.map(lambda x: np.asarray(jnp.asarray(x, dtype), _numpy(wide)), params)
-        bridge.to_torch(rounded, model)
+        weights.weights_to_torch(rounded, model)
         return TorchSide(model.to(getattr(torch, dtype)).train(training), self.inputs)
 
     def _tree(self, named: dict[str, np.ndarray]) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from parity.explain.causes.constants import named
-from parity.explain.causes.evidence import Cause, Computed, Evidence, explains, off
+from parity.explain.causes.constants import describe_constant
+from parity.explain.causes.evidence import Cause, Computed, Evidence, deviation, explains
 from parity.explain.causes.relations import rounded
 
 
@@ -23,7 +23,7 @@ def different_scores(evidence: Evidence, value: Computed) -> Iterator[Cause]:
         text = f"{theirs.pairing}, where the reference has {ours.pairing}"
         yield Cause(text, f"use {ours.pairing}", residual)
     if abs(theirs.scale / ours.scale - 1) > 1e-9:
-        wrong, right = (named(form.scale, evidence.sizes) for form in (theirs, ours))
+        wrong, right = (describe_constant(form.scale, evidence.sizes) for form in (theirs, ours))
         text = f"score scale {wrong}, where the reference has {right}"
         yield Cause(text, f"scale the scores by {right}", residual)
     if abs(theirs.gain - ours.gain) > 1e-9:
@@ -45,7 +45,7 @@ class ScoresForm:
 def _times_bias(gain: float, sizes: Mapping[str, float]) -> str:
     if abs(gain) < 1e-9:
         return "no bias"
-    factor = named(gain, sizes)
+    factor = describe_constant(gain, sizes)
     return "the bias" if factor == "1" else f"the bias times {factor}"
 
 
@@ -62,7 +62,7 @@ def _scores_form(read: Mapping[str, np.ndarray], scores: np.ndarray) -> ScoresFo
         predicted = (columns @ factors).reshape(scores.shape)
         if explains(predicted, scores):
             gain = float(factors[1]) if len(factors) > 1 else 0.0
-            return ScoresForm(text, float(factors[0]), gain, off(predicted, scores))
+            return ScoresForm(text, float(factors[0]), gain, deviation(predicted, scores))
     return None
 
 
@@ -92,10 +92,10 @@ def different_weights(evidence: Evidence, value: Computed) -> Iterator[Cause]:
         return
     scores = value.read["scores"].astype(np.float64)
     masks = [m for n, m in value.read.items() if m.dtype == bool and m.ndim == 4]
-    mask = grouped(masks[0], scores) if masks else None
+    mask = group_mask(masks[0], scores) if masks else None
     for text, fix, predicted in _weights_forms(scores, mask):
         if explains(predicted, value.candidate):
-            yield Cause(text, fix, off(predicted, value.candidate))
+            yield Cause(text, fix, deviation(predicted, value.candidate))
             return
     for dtype in ("float32", "bfloat16", "float16"):
         if _softmax_in(dtype, scores, mask, value.candidate):
@@ -104,7 +104,7 @@ def different_weights(evidence: Evidence, value: Computed) -> Iterator[Cause]:
             return
 
 
-def grouped(mask: np.ndarray, scores: np.ndarray) -> np.ndarray:
+def group_mask(mask: np.ndarray, scores: np.ndarray) -> np.ndarray:
     """A mask [B, 1 or N, T, S] in the shape of scores [B, K, G, T, S] or [B, N, T, S]."""
     if scores.ndim == 4:
         return np.broadcast_to(mask, scores.shape)
@@ -185,7 +185,7 @@ def different_context(evidence: Evidence, value: Computed) -> Iterator[Cause]:
     groups = heads // v.shape[2]
     tiled = np.einsum("BNTS,BSNH->BTNH", flat, np.tile(v, (1, 1, groups, 1)))
     if explains(tiled.reshape(value.candidate.shape), value.candidate):
-        residual = off(tiled.reshape(value.candidate.shape), value.candidate)
+        residual = deviation(tiled.reshape(value.candidate.shape), value.candidate)
         yield Cause(
             "value heads tiled (0 1 0 1), where the reference has them repeated (0 0 1 1)",
             "repeat each key/value head for its group",

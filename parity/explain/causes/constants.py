@@ -5,7 +5,7 @@ from collections.abc import Mapping
 _POWERS = (-1.0, -0.5, 0.5, 1.0)
 
 
-def named(value: float, sizes: Mapping[str, float], tolerance: float = 1e-9) -> str:
+def describe_constant(value: float, sizes: Mapping[str, float], tolerance: float = 1e-9) -> str:
     """`value`, and the expression of sizes that it is, where there is one."""
     shown = f"{value:.6g}"
     if abs(value - 1) <= tolerance:

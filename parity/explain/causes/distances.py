@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 
-from parity.explain.causes.evidence import Cause, Computed, Evidence, explains, off
+from parity.explain.causes.evidence import Cause, Computed, Evidence, deviation, explains
 
 # Rules are tried up to this max_distance; what the distances at hand leave open is said.
 FARTHEST = 1024
@@ -41,7 +41,7 @@ def different_buckets(evidence: Evidence, value: Computed) -> Iterator[Cause]:
     ours, theirs = (_buckets(table, ahead, y) for y in (value.reference, value.candidate))
     if ours is None or theirs is None or ours == theirs:
         return
-    residual = off(_bias(table, ahead, theirs), value.candidate)
+    residual = deviation(_bias(table, ahead, theirs), value.candidate)
     step = _moved(len(table), ours, theirs)
     if step:
         side = "before" if step > 0 else "behind"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from parity.observe.points import Passed, Point, Run, first_call
+from parity.observe.points import Observed, Point, Recording, without_call_number
 
 # An explanation holds if it leaves rounding alone: the code between two points is a few operations.
 ROUNDING = 1e-11
@@ -73,7 +73,7 @@ class Evidence:
 Explain = Callable[[Evidence, Computed], Iterable[Cause]]
 
 
-def off(value: np.ndarray, wanted: np.ndarray) -> float:
+def deviation(value: np.ndarray, wanted: np.ndarray) -> float:
     """||value - wanted|| / ||wanted||, with NaN where both have NaN counted as equal."""
     if value.shape != wanted.shape:
         return np.inf
@@ -87,13 +87,13 @@ def off(value: np.ndarray, wanted: np.ndarray) -> float:
 
 
 def explains(value: np.ndarray, wanted: np.ndarray) -> bool:
-    return off(value, wanted) <= ROUNDING
+    return deviation(value, wanted) <= ROUNDING
 
 
-def gather(
+def gather_evidence(
     module: str,
-    reference: Run,
-    candidate: Run,
+    reference: Recording,
+    candidate: Recording,
     params: Mapping[str, np.ndarray],
     sizes: Mapping[str, float],
 ) -> Evidence:
@@ -102,19 +102,19 @@ def gather(
     computed: list[Computed] = []
     inputs: list[np.ndarray] = []
     callers = reference.callers()
-    for key, passed in reference.passed.items():
+    for key, passed in reference.observed.items():
         point = passed.point
         is_call = point.kind == "input" and point.name == module
         if is_call:
             inputs = passed.arrays
-        elif point.module == module and key in candidate.passed:
-            pairs = zip(passed.arrays, candidate.passed[key].arrays, strict=False)
+        elif point.module == module and key in candidate.observed:
+            pairs = zip(passed.arrays, candidate.observed[key].arrays, strict=False)
             computed += [Computed(point, a, b, dict(read)) for a, b in pairs]
         own_tap = point.kind == "tap" and point.module == module
         from_child = point.kind == "output" and point.name and callers[point.name] == module
         if is_call or own_tap or (from_child and point.name != module):
-            read |= _besides(passed, candidate.passed.get(key)) | _named(point, passed.arrays)
-    owner = first_call(module)
+            read |= _besides(passed, candidate.observed.get(key)) | _named(point, passed.arrays)
+    owner = without_call_number(module)
     prefix = f"{owner}." if owner else ""
     inside = {n.removeprefix(prefix): v for n, v in params.items() if n.startswith(prefix)}
     own = {n: v for n, v in inside.items() if "." not in n}
@@ -130,7 +130,7 @@ def _named(point: Point, arrays: list[np.ndarray]) -> dict[str, np.ndarray]:
     return dict(zip(_numbered(names), arrays, strict=True))
 
 
-def _besides(ours: Passed, theirs: Passed | None) -> dict[str, np.ndarray]:
+def _besides(ours: Observed, theirs: Observed | None) -> dict[str, np.ndarray]:
     """What the candidate alone is handed."""
     if theirs is None or len(theirs.arrays) <= len(ours.arrays):
         return {}
@@ -147,14 +147,19 @@ def _numbered(names: Sequence[str]) -> list[str]:
     return found
 
 
-def _gradients(module: str, reference: Run, candidate: Run) -> dict:
+def _gradients(module: str, reference: Recording, candidate: Recording) -> dict:
     found = {}
-    for name, grad in reference.param_grads.items():
-        if name.rpartition(".")[0] == first_call(module) and name in candidate.param_grads:
-            found[name.rpartition(".")[2]] = (grad, candidate.param_grads[name])
+    for name, grad in reference.parameter_gradients.items():
+        if (
+            name.rpartition(".")[0] == without_call_number(module)
+            and name in candidate.parameter_gradients
+        ):
+            found[name.rpartition(".")[2]] = (grad, candidate.parameter_gradients[name])
     key = (module, "input")
-    if key in reference.passed and key in candidate.passed:
-        pairs = zip(reference.passed[key].grads, candidate.passed[key].grads, strict=False)
+    if key in reference.observed and key in candidate.observed:
+        pairs = zip(
+            reference.observed[key].gradients, candidate.observed[key].gradients, strict=False
+        )
         found |= {
             f"input[{i}]": (a, b)
             for i, (a, b) in enumerate(pairs)

@@ -6,7 +6,7 @@ from itertools import permutations
 import numpy as np
 import torch
 
-from parity.explain.causes.evidence import Cause, Computed, Evidence, explains, off
+from parity.explain.causes.evidence import Cause, Computed, Evidence, deviation, explains
 from torch_reference.feed_forward import ACTIVATIONS
 
 NAMES = {
@@ -34,7 +34,7 @@ def _identify(wanted: np.ndarray, read: Mapping[str, np.ndarray]) -> tuple[str, 
     usable = {n: a for n, a in read.items() if a.shape == wanted.shape and a.dtype.kind == "f"}
     for text, predicted in _forms(usable):
         if explains(predicted, wanted):
-            return text, off(predicted, wanted)
+            return text, deviation(predicted, wanted)
     return None
 
 

@@ -11,7 +11,7 @@ from parity.explain.causes.evidence import Cause
 Named = Mapping[str, np.ndarray]
 
 
-def cut_otherwise(name: str, all_ours: Named, all_theirs: Named) -> Iterator[Cause]:
+def split_differently(name: str, all_ours: Named, all_theirs: Named) -> Iterator[Cause]:
     """Rows of q, k and v, or of a gate and its partner, fused in groups and cut in others.
 
     The number of groups on either side is solved for: a group has a part of each in turn.

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from parity.explain.causes.constants import named
-from parity.explain.causes.evidence import Cause, Evidence, explains, off
+from parity.explain.causes.constants import describe_constant
+from parity.explain.causes.evidence import Cause, Evidence, deviation, explains
 
 
 def different_gradients(evidence: Evidence) -> Iterator[Cause]:
@@ -26,8 +26,8 @@ def _explained(evidence: Evidence, name: str, r: np.ndarray, c: np.ndarray) -> I
         return
     factor = float((r * c).sum() / (r * r).sum())
     if factor and explains(factor * r, c):
-        text = f"the gradient of {name} is scaled by {named(factor, evidence.sizes)}"
-        yield Cause(text, "remove the factor", off(factor * r, c))
+        text = f"the gradient of {name} is scaled by {describe_constant(factor, evidence.sizes)}"
+        yield Cause(text, "remove the factor", deviation(factor * r, c))
         return
     ids = next((a for a in evidence.inputs if a.dtype.kind in "iu"), None)
     if ids is not None and r.ndim == 2:

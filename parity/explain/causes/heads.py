@@ -5,8 +5,8 @@ from itertools import product
 
 import numpy as np
 
-from parity.explain.causes.constants import named
-from parity.explain.causes.evidence import Cause, Computed, Evidence, explains, off
+from parity.explain.causes.constants import describe_constant
+from parity.explain.causes.evidence import Cause, Computed, Evidence, deviation, explains
 
 
 def different_head(evidence: Evidence, value: Computed) -> Iterator[Cause]:
@@ -19,7 +19,7 @@ def different_head(evidence: Evidence, value: Computed) -> Iterator[Cause]:
         text = f"the head multiplies {theirs[0]}, where the reference has {ours[0]}"
         yield Cause(text, f"multiply {ours[0]}", theirs[2])
     if abs(theirs[1] / ours[1] - 1) > 1e-9:
-        wrong, right = (named(side[1], evidence.sizes) for side in (theirs, ours))
+        wrong, right = (describe_constant(side[1], evidence.sizes) for side in (theirs, ours))
         text = f"the tied head's input is scaled by {wrong}, where the reference has {right}"
         yield Cause(text, f"scale the hidden states by {right}", theirs[2])
 
@@ -37,5 +37,5 @@ def _identify(
         logits = hidden @ table.T
         factor = float((logits * y).sum() / (logits * logits).sum())
         if explains(factor * logits, y):
-            return f"{name} with {owner}", factor, off(factor * logits, y)
+            return f"{name} with {owner}", factor, deviation(factor * logits, y)
     return None

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from parity.explain.causes.constants import named
-from parity.explain.causes.evidence import Cause, Computed, Evidence, explains, off
+from parity.explain.causes.constants import describe_constant
+from parity.explain.causes.evidence import Cause, Computed, Evidence, deviation, explains
 
 
 def different_linear(evidence: Evidence, value: Computed) -> Iterator[Cause]:
@@ -25,7 +25,7 @@ def different_linear(evidence: Evidence, value: Computed) -> Iterator[Cause]:
             predicted = x @ matrix.T + used
             if explains(predicted, value.candidate):
                 fix = "transpose the weight when it is copied"
-                yield Cause(text + note, fix, off(predicted, value.candidate))
+                yield Cause(text + note, fix, deviation(predicted, value.candidate))
                 return
 
 
@@ -44,7 +44,7 @@ def different_embedding(evidence: Evidence, value: Computed) -> Iterator[Cause]:
     if ours is None or theirs is None:
         return
     if ours[0] != theirs[0]:
-        right, wrong = (named(side[0], evidence.sizes) for side in (ours, theirs))
+        right, wrong = (describe_constant(side[0], evidence.sizes) for side in (ours, theirs))
         text = f"rows are multiplied by {wrong}, where the reference has {right}"
         yield Cause(text, f"scale the embedding by {right}", theirs[2])
     if ours[1] != theirs[1]:
@@ -60,5 +60,5 @@ def _read(table: np.ndarray, ids: np.ndarray, y: np.ndarray) -> tuple[float, int
             return None
         factor = float((rows * y).sum() / (rows * rows).sum())
         if explains(factor * rows, y):
-            return round(factor, 9), offset, off(factor * rows, y)
+            return round(factor, 9), offset, deviation(factor * rows, y)
     return None

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from parity.explain.causes.evidence import ROUNDING, Cause, Computed, Evidence, off
+from parity.explain.causes.evidence import ROUNDING, Cause, Computed, Evidence, deviation
 
 
 @dataclass(frozen=True)
@@ -63,14 +63,14 @@ def different_norm(evidence: Evidence, value: Computed) -> Iterator[Cause]:
     weight, bias = evidence.params["weight"], evidence.params.get("bias", 0.0)
     if x is None or x.shape != value.reference.shape or weight.shape != x.shape[-1:]:
         return
-    for theirs in identify(x, value.candidate, weight, bias):
-        for ours in identify(x, value.reference, weight, bias):
+    for theirs in identify_norm(x, value.candidate, weight, bias):
+        for ours in identify_norm(x, value.reference, weight, bias):
             for wrong, right, fix in theirs.differences(ours, x.shape[-1]):
                 yield Cause(f"{wrong} where the reference {right}", fix, theirs.residual)
             return
 
 
-def identify(x: np.ndarray, y: np.ndarray, weight: np.ndarray, bias) -> Iterator[Form]:
+def identify_norm(x: np.ndarray, y: np.ndarray, weight: np.ndarray, bias) -> Iterator[Form]:
     """The forms that y is of, the most ordinary first."""
     for solved in (False, True):
         for centered in (True, False):
@@ -118,7 +118,7 @@ def _fit(x, y, weight, bias, centered: bool, root: bool) -> Form | None:
     base = gain * variance + eps if root else np.sqrt(gain * variance) + eps
     with np.errstate(all="ignore"):
         predicted = kept / (np.sqrt(base) if root else base)[..., None] * weight + bias
-    return Form(centered, root, gain, max(eps, 0.0), 0.0, off(predicted, y))
+    return Form(centered, root, gain, max(eps, 0.0), 0.0, deviation(predicted, y))
 
 
 def _line(regressor: np.ndarray, target: np.ndarray) -> tuple[float, float]:

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from parity.explain.causes.evidence import Cause, explains, off
-from parity.explain.causes.fused import cut_otherwise
+from parity.explain.causes.evidence import Cause, deviation, explains
+from parity.explain.causes.fused import split_differently
 
 Named = Mapping[str, np.ndarray]
 
@@ -24,7 +24,7 @@ def different_parameter(
     found = (
         *_constant(theirs),
         *_rearranged(name, ours, theirs, all_ours),
-        *cut_otherwise(name, all_ours, all_theirs),
+        *split_differently(name, all_ours, all_theirs),
         *_moved(ours, theirs),
     )
     unknown = "other numbers: never copied, or of another checkpoint"
@@ -61,8 +61,8 @@ def _moved(ours: np.ndarray, theirs: np.ndarray) -> Iterator[Cause]:
     if explains(ours + added, theirs):
         text = f"the reference's with {added:.6g} added to every value"
         fix = "add it once: where the weight is converted, or in the layer"
-        yield Cause(text, fix, off(ours + added, theirs))
+        yield Cause(text, fix, deviation(ours + added, theirs))
     factor = float((theirs * ours).sum() / (ours * ours).sum()) if ours.any() else 0.0
     if explains(factor * ours, theirs):
         text = f"the reference's times {factor:.6g}"
-        yield Cause(text, "multiply once", off(factor * ours, theirs))
+        yield Cause(text, "multiply once", deviation(factor * ours, theirs))

@@ -10,8 +10,8 @@ from itertools import permutations
 
 import numpy as np
 
-from parity.explain.causes.constants import named
-from parity.explain.causes.evidence import ROUNDING, Cause, Computed, Evidence, off
+from parity.explain.causes.constants import describe_constant
+from parity.explain.causes.evidence import ROUNDING, Cause, Computed, Evidence, deviation
 
 Form = tuple[tuple[str, str, str], int, bool, float, float]  # roles, heads, causal, scale, residual
 _START = 0.3
@@ -37,7 +37,7 @@ def different_attention(evidence: Evidence, value: Computed) -> Iterator[Cause]:
         yield Cause(text, "use the same mask", residual)
     if abs(theirs[3] / ours[3] - 1) > 1e-6:
         sizes = dict(evidence.sizes) | {"head_dim": value.reference.shape[-1] // ours[1]}
-        wrong, right = (named(round(form[3], 8), sizes) for form in (theirs, ours))
+        wrong, right = (describe_constant(round(form[3], 8), sizes) for form in (theirs, ours))
         text = f"score scale {wrong}, where the reference has {right}"
         yield Cause(text, f"scale the scores by {right}", residual)
 
@@ -82,7 +82,7 @@ def _solve_scale(q, k, v, heads, causal, wanted) -> tuple[float, float] | None:
     starts = sorted({width**-0.5, q.shape[-1] ** -0.5, 1.0, width**0.5, _START})
     for start in starts:
         scale = _newton(q, k, v, heads, causal, wanted, start)
-        residual = off(_attend(q, k, v, heads, causal, scale), wanted)
+        residual = deviation(_attend(q, k, v, heads, causal, scale), wanted)
         if residual <= ROUNDING:
             return scale, residual
         if residual > 2:
@@ -96,7 +96,7 @@ def _newton(q, k, v, heads, causal, wanted, scale: float) -> float:
         step = 1e-6 * max(abs(scale), 1e-3)
         slope = (_attend(q, k, v, heads, causal, scale + step) - at) / step
         square = float((slope * slope).sum())
-        if off(at, wanted) < 1e-13 or square == 0:
+        if deviation(at, wanted) < 1e-13 or square == 0:
             break
         change = float((slope * (wanted - at)).sum()) / square
         if abs(change) > 0.5 * abs(scale) + 0.1:

@@ -5,7 +5,7 @@ from itertools import product
 
 import numpy as np
 
-from parity.explain.causes.evidence import Cause, Computed, Evidence, explains, off
+from parity.explain.causes.evidence import Cause, Computed, Evidence, deviation, explains
 
 
 def different_ids(evidence: Evidence, value: Computed) -> Iterator[Cause]:
@@ -91,7 +91,7 @@ def _whole_rows(r: np.ndarray, c: np.ndarray) -> Iterator[tuple[str, str]]:
     )
 
 
-def different_table(evidence: Evidence, value: Computed) -> Iterator[Cause]:
+def different_sinusoids(evidence: Evidence, value: Computed) -> Iterator[Cause]:
     """Sines and cosines of position / theta**(2i / n): theta, the spacing and the order."""
     ids = next(iter(evidence.inputs), None)
     if ids is None or ids.dtype.kind not in "iu" or evidence.params:
@@ -116,7 +116,7 @@ def _identify(ids: np.ndarray, y: np.ndarray) -> tuple[str, float] | None:
             predicted = table(ids, width, theta, count, interleaved)
             if explains(predicted, y):
                 text = f"theta {theta:.6g}, exponents {spacing}, {layout}"
-                return text, off(predicted, y)
+                return text, deviation(predicted, y)
     return None
 
 

@@ -6,8 +6,8 @@ from itertools import combinations
 import numpy as np
 import torch
 
-from parity.explain.causes.constants import named
-from parity.explain.causes.evidence import Cause, Computed, Evidence, explains, off
+from parity.explain.causes.constants import describe_constant
+from parity.explain.causes.evidence import Cause, Computed, Evidence, deviation, explains
 
 _LOW = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 
@@ -30,7 +30,7 @@ def not_finite(evidence: Evidence, value: Computed) -> Iterator[Cause]:
 
 def lower_precision(evidence: Evidence, value: Computed) -> Iterator[Cause]:
     """The candidate's value has passed through a narrower type."""
-    if value.reference.dtype != np.float64 or off(value.candidate, value.reference) > 0.02:
+    if value.reference.dtype != np.float64 or deviation(value.candidate, value.reference) > 0.02:
         return
     for dtype in _LOW:
         if np.array_equal(rounded(value.candidate, dtype), value.candidate):
@@ -46,11 +46,11 @@ def scaled(evidence: Evidence, value: Computed) -> Iterator[Cause]:
         return
     factor = float(r @ c / (r @ r))
     if explains(factor * value.reference, value.candidate) and abs(factor - 1) > 1e-9:
-        shown = named(factor, evidence.sizes)
+        shown = describe_constant(factor, evidence.sizes)
         yield Cause(
             f"scaled by {shown} against the reference",
-            f"multiply by {named(1 / factor, evidence.sizes)}",
-            off(factor * value.reference, value.candidate),
+            f"multiply by {describe_constant(1 / factor, evidence.sizes)}",
+            deviation(factor * value.reference, value.candidate),
         )
 
 
@@ -62,12 +62,12 @@ def shifted(evidence: Evidence, value: Computed) -> Iterator[Cause]:
         return
     for name, param in evidence.params.items():
         if explains(-param, vector):
-            yield Cause(f"{name} is not added", f"add {name}", off(-param, vector))
+            yield Cause(f"{name} is not added", f"add {name}", deviation(-param, vector))
             return
         if explains(param, vector):
-            yield Cause(f"{name} is added twice", f"add {name} once", off(param, vector))
+            yield Cause(f"{name} is added twice", f"add {name} once", deviation(param, vector))
             return
-    residual = off(value.reference + vector, value.candidate)
+    residual = deviation(value.reference + vector, value.candidate)
     yield Cause("an extra vector is added to every row", "remove what is added", residual)
 
 
@@ -76,7 +76,7 @@ def combined(evidence: Evidence, value: Computed) -> Iterator[Cause]:
     ours = _as_sum(value.reference, value.read)
     theirs = _as_sum(value.candidate, value.read)
     if ours and theirs and ours != theirs:
-        residual = off(_total(theirs, value), value.candidate)
+        residual = deviation(_total(theirs, value), value.candidate)
         wrong, right = _sum_text(theirs, evidence), _sum_text(ours, evidence)
         if wrong == right:
             return
@@ -116,7 +116,7 @@ def _total(factors: dict[str, float], value: Computed) -> np.ndarray:
 
 def _sum_text(factors: dict[str, float], evidence: Evidence) -> str:
     def term(name: str, factor: float) -> str:
-        return name if factor == 1 else f"{named(factor, evidence.sizes)} * {name}"
+        return name if factor == 1 else f"{describe_constant(factor, evidence.sizes)} * {name}"
 
     return " + ".join(term(n, f) for n, f in factors.items())
 

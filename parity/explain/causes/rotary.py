@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.explain.causes.evidence import Cause, Computed, Evidence, explains, off
+from parity.explain.causes.evidence import Cause, Computed, Evidence, deviation, explains
 
 # Frequencies come from angles of about float64's precision, through a logarithm.
 SAME = 1e-8
@@ -43,7 +43,7 @@ class Spectrum:
         )
 
 
-def different_rotations(evidence: Evidence, value: Computed) -> Iterator[Cause]:
+def different_rotation_table(evidence: Evidence, value: Computed) -> Iterator[Cause]:
     """A pair of cosines and sines [B, T, C, P] of positions [B, T, C]."""
     ids = next(iter(evidence.inputs), None)
     both = [c for c in evidence.computed if c.point == value.point]
@@ -75,7 +75,7 @@ def _moved(ids: np.ndarray, ours: Table, cos: np.ndarray, sin: np.ndarray) -> Ca
         if step and explains(predicted.real, cos) and explains(predicted.imag, sin):
             low, high = int(ids.min()), int(ids.max())
             text = f"rotations of positions {low + step} to {high + step}, where the ids are {low} "
-            residual = off(predicted.imag, sin)
+            residual = deviation(predicted.imag, sin)
             return Cause(text + f"to {high}", "make the table of the ids at hand", residual)
     return None
 
@@ -95,7 +95,7 @@ def _solve(ids: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> Table | None:
     predicted = amplitude * np.exp(1j * ids[..., None] * found)
     if not (explains(predicted.real, cos) and explains(predicted.imag, sin)):
         return None
-    return Table(found, amplitude, off(predicted.imag, sin))
+    return Table(found, amplitude, deviation(predicted.imag, sin))
 
 
 def _differences(

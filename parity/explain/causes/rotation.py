@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 
-from parity.explain.causes.evidence import Cause, Computed, Evidence, explains, off
+from parity.explain.causes.evidence import Cause, Computed, Evidence, deviation, explains
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Turn:
     backwards: bool
 
 
-def different_turn(evidence: Evidence, value: Computed) -> Iterator[Cause]:
+def different_rotation(evidence: Evidence, value: Computed) -> Iterator[Cause]:
     leaf = value.point.name.split("@")[0].rpartition(".")[2]
     x = value.read.get(leaf.removesuffix("_rotated"))
     tables = [value.read.get(f"rotation[{i}]") for i in range(2)]
@@ -39,7 +39,7 @@ def different_turn(evidence: Evidence, value: Computed) -> Iterator[Cause]:
     if right and wrong:
         # One pair alone is of neighbours and of halves: the forms that are most alike count.
         ours, theirs = min(product(right, wrong), key=lambda pair: len(_differences(*pair, 1)))
-        residual = off(_turned(x, cos, sin, theirs), value.candidate)
+        residual = deviation(_turned(x, cos, sin, theirs), value.candidate)
         for text, fix in _differences(ours, theirs, cos.shape[-2]):
             yield Cause(text, fix, residual)
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from parity.explain.causes.constants import named
-from parity.explain.causes.evidence import Cause, off
+from parity.explain.causes.constants import describe_constant
+from parity.explain.causes.evidence import Cause, deviation
 
 Named = Mapping[str, np.ndarray]
 TIGHT = 1e-9
@@ -23,12 +23,12 @@ def _flat(values: Named) -> np.ndarray:
 def different_clip(right: Any, wrong: Any, limit: float) -> Iterator[Cause]:
     grads, clipped, wanted = (_flat(x) for x in (right.grads, wrong.clipped, right.clipped))
     norm = np.linalg.norm(grads)
-    if off(np.clip(grads, -limit, limit), clipped) <= TIGHT:
+    if deviation(np.clip(grads, -limit, limit), clipped) <= TIGHT:
         text = f"clip: single values are cut to [-{limit:g}, {limit:g}], not the norm"
         yield Cause(text, "scale all gradients by limit / norm", 0.0)
         return
     factor = float(grads @ clipped / (grads @ grads))
-    if off(factor * grads, clipped) > TIGHT:
+    if deviation(factor * grads, clipped) > TIGHT:
         return
     right_factor = float(grads @ wanted / (grads @ grads))
     extra = limit / factor - norm
@@ -38,7 +38,7 @@ def different_clip(right: Any, wrong: Any, limit: float) -> Iterator[Cause]:
         text = f"clip: {extra:.3g} is added to the norm, where the reference adds nothing"
     else:
         text = f"clip: gradients scaled by {factor:.6g}, in the reference by {right_factor:.6g}"
-    yield Cause(text, "scale by min(1, limit / norm)", off(factor * grads, clipped))
+    yield Cause(text, "scale by min(1, limit / norm)", deviation(factor * grads, clipped))
 
 
 def different_moments(right: Any, wrong: Any) -> Iterator[Cause]:
@@ -61,15 +61,15 @@ def different_moments(right: Any, wrong: Any) -> Iterator[Cause]:
     if decayed.any():
         factor = float(p[decayed] @ (seen - g)[decayed] / (p[decayed] @ p[decayed]))
         predicted = np.where(decayed, g + factor * p, g)
-        if off(predicted, seen) <= TIGHT:
+        if deviation(predicted, seen) <= TIGHT:
             text = f"decay {factor:.3g} * p is added to the gradient (L2), through both moments"
-            yield Cause(text, "decouple it: subtract lr * decay * p", off(predicted, seen))
+            yield Cause(text, "decouple it: subtract lr * decay * p", deviation(predicted, seen))
 
 
 def _beta(new: np.ndarray, old: np.ndarray, x: np.ndarray) -> tuple[float, float]:
     """(b, residual) of new = b old + (1 - b) x."""
     beta = float((new - x) @ (old - x) / ((old - x) @ (old - x)))
-    return beta, off(beta * old + (1 - beta) * x, new)
+    return beta, deviation(beta * old + (1 - beta) * x, new)
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ def different_update(right: Any, wrong: Any) -> dict[str, list[Cause]]:
     found: dict[str, dict[str, tuple[Cause, list[str]]]] = {}
     decays: dict[str, tuple[float, float]] = {}
     for name in _telling(right):
-        ours = identify(right, name, betas)
-        theirs = identify(wrong, name, betas) if ours else None
+        ours = identify_update(right, name, betas)
+        theirs = identify_update(wrong, name, betas) if ours else None
         if ours is None or theirs is None:
             continue
         decays[name] = ours.decay, theirs.decay
@@ -155,7 +155,7 @@ def _form_causes(ours: Form, theirs: Form, root: float) -> Iterator[tuple[str, C
         yield "schedule", Cause(text, f"use {ours.rate:.6g}", theirs.residual)
 
 
-def identify(step: Any, name: str, betas: tuple[float, float]) -> Form | None:
+def identify_update(step: Any, name: str, betas: tuple[float, float]) -> Form | None:
     """The form of one parameter's update, its epsilon by Gauss-Newton from several starts."""
     m = step.m[name].ravel() / (1 - betas[0] ** step.count)
     v = step.v[name].ravel() / (1 - betas[1] ** step.count)
@@ -199,18 +199,18 @@ def different_rates(ours: np.ndarray, theirs: np.ndarray, sizes: Mapping) -> Ite
     numbers = {name: x for name, x in sizes.items() if isinstance(x, int | float)}
     for step in (1, 2, -1):
         a, b = (theirs[:-step], ours[step:]) if step > 0 else (theirs[-step:], ours[:step])
-        if off(a, b) <= TIGHT:
+        if deviation(a, b) <= TIGHT:
             repeated = (
                 " (the first rate is used twice)" if step < 0 and theirs[0] == ours[0] else ""
             )
             text = f"learning rate of update n is that of update n {step:+d}{repeated}"
-            yield Cause(text, "count updates from 1", off(a, b))
+            yield Cause(text, "count updates from 1", deviation(a, b))
             return
     factor = float(theirs @ ours / (ours @ ours))
-    if off(factor * ours, theirs) <= TIGHT:
+    if deviation(factor * ours, theirs) <= TIGHT:
         products = numbers | {
             f"{a} * {b}": numbers[a] * numbers[b] for a in numbers for b in numbers if a < b
         }
-        text = f"learning rates are scaled by {named(factor, products)}"
-        yield Cause(text, "remove the factor", off(factor * ours, theirs))
+        text = f"learning rates are scaled by {describe_constant(factor, products)}"
+        yield Cause(text, "remove the factor", deviation(factor * ours, theirs))
         return

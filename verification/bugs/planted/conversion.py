@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parity.observe import bridge
+from parity.observe import weights
 from torch_reference import positions
 from torch_reference.positions import sinusoidal_table
 from transformer_hub.families.relations import Fused
@@ -27,7 +27,7 @@ def converted(change: Change) -> AbstractContextManager[None]:
 
     Names that `change` leaves out get their right values.
     """
-    convert = bridge.to_torch
+    convert = weights.weights_to_torch
 
     @torch.no_grad()
     def wrong(params: dict[str, Any], model: nn.Module) -> None:
@@ -38,7 +38,7 @@ def converted(change: Change) -> AbstractContextManager[None]:
             if name in changed:
                 parameter.copy_(changed[name])
 
-    return swapped(bridge, "to_torch", wrong)
+    return swapped(weights, "weights_to_torch", wrong)
 
 
 def _values(model: nn.Module) -> Values:

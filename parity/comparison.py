@@ -10,10 +10,11 @@ from torch import nn
 
 from parity.explain.examine import Examination, Reference, examine
 from parity.judge.errors import FLOAT64_TOLERANCE
-from parity.judge.values import Value, values
+from parity.judge.values import Value, compare_values
 from parity.observe import settings
-from parity.observe.crossing import Inputs, Models, Weights, as_arrays
-from parity.observe.points import Run, is_float
+from parity.observe.arrays import is_float
+from parity.observe.pair import Inputs, ModulePair, Weights, input_arrays
+from parity.observe.points import Recording
 from parity.observe.renames import renamer
 from parity.observe.settings import NotComparableError
 
@@ -50,10 +51,10 @@ class Result:
             "settings": self.settings,
             "values": [asdict(value) for value in self.values],
             "parameters": {name: str(cause) for name, cause in found.parameters.items()},
-            "first_fault": found.first and asdict(found.first),
+            "first_fault": found.first_fault and asdict(found.first_fault),
             "local_faults": [
                 asdict(f) | {"causes": [asdict(c) for c in found.causes[f.module]]}
-                for f in found.local
+                for f in found.local_faults
             ],
         }
 
@@ -101,21 +102,24 @@ def compare(
         raise NotComparableError(f"dtype: {dtype!r} is not usable; one of {', '.join(DTYPES)}")
     _require_modules(torch_module, flax_module)
     settings.require_comparable(dtype, torch_module)
-    models = Models(torch_module, flax_module, renamer(renames or {}), torch_options, flax_options)
-    arrays = as_arrays(inputs)
-    models.cross(variables, arrays, weights or ("torch" if variables is None else "flax"))
-    flax, torch_side = models.sides(arrays, "float64", gradients)
+    pair = ModulePair(
+        torch_module, flax_module, renamer(renames or {}), torch_options, flax_options
+    )
+    arrays = input_arrays(inputs)
+    pair.share_weights(variables, arrays, weights or ("torch" if variables is None else "flax"))
+    flax, torch_side = pair.sides(arrays, "float64", gradients)
     for side in (flax, torch_side):
         settings.require_finite(side.framework, side.parameters())
     right, other = (torch_side, flax) if reference == "torch" else (flax, torch_side)
-    numbers = dict(sizes or {}) | models.sizes()
+    numbers = dict(sizes or {}) | pair.sizes()
     found = examine(Reference(right), other, numbers, FLOAT64_TOLERANCE, gradients)
-    if found.error or found.free is None:
+    if found.error or found.recordings is None:
         raise NotComparableError(found.error or "nothing ran")
-    runs = found.free if reference == "flax" else found.free[::-1]
-    compared = list(values(runs[0], runs[1], "float64"))
+    runs = found.recordings if reference == "flax" else found.recordings[::-1]
+    compared = list(compare_values(runs[0], runs[1], "float64"))
     if dtype != "float64":
-        compared = list(models.narrow_values(arrays, dtype, gradients))
+        flax_run, torch_run, truth = pair.record_narrow(arrays, dtype, gradients)
+        compared = list(compare_values(flax_run, torch_run, dtype, truth))
     _require_signal(runs[0])
     return Result(
         dtype, settings.describe() | settings.mode(torch_module), compared, found, reference
@@ -132,9 +136,9 @@ def _require_modules(torch_module: Any, flax_module: Any) -> None:
             raise NotComparableError(f"{side}: a {side} module is needed, this is {found}")
 
 
-def _require_signal(run: Run) -> None:
+def _require_signal(run: Recording) -> None:
     """Refuse outputs that say nothing: a constant equals a constant whatever is wrong."""
-    outputs = run.passed["", "output"].arrays
+    outputs = run.observed["", "output"].arrays
     if not any(is_float(out) for out in outputs):
         raise NotComparableError("the output holds no floating-point values to compare")
     if all(out.size > 1 and np.ptp(out) == 0 for out in outputs):
