@@ -13,6 +13,7 @@ import numpy as np
 
 from parity.observe.points import first_line
 from parity.observe.settings import NotComparableError
+from parity.suggestions import suggest
 
 _SPEC = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<shape>\d+(?:x\d+)*)(?::(?P<limit>\d+))?")
 
@@ -26,20 +27,19 @@ def call_target(target: str) -> Any:
     place, _, name = target.rpartition(":")
     if not place or not name:
         raise NotComparableError(f"{target}: expected file.py:function or module:function")
-    module = _module(place)
+    module = _import(place)
     function = getattr(module, name, None)
     if not callable(function):
-        there = ", ".join(n for n, f in vars(module).items() if callable(f) and n[0] != "_")
-        raise NotComparableError(
-            f"{target}: no function {name} there; there are: {there or 'none'}"
-        )
+        functions = [n for n, f in vars(module).items() if callable(f) and n[0] != "_"]
+        hint = suggest(name, functions)
+        raise NotComparableError(f"{target}: no function {name} there; {hint}")
     try:
         return function()
     except Exception as error:
         raise NotComparableError(f"{target} fails: {first_line(error)}") from error
 
 
-def _module(place: str) -> ModuleType:
+def _import(place: str) -> ModuleType:
     path = Path(place)
     try:
         if path.suffix != ".py":
@@ -105,10 +105,10 @@ def _drawn(spec: str, seed: int) -> tuple[str | None, np.ndarray]:
 
 def parse_renames(pairs: Sequence[str]) -> dict[str, str]:
     """`Dense_0=fc1` as a dictionary."""
-    split = [pair.partition("=") for pair in pairs]
-    odd = next(
-        (p for p, (a, sign, b) in zip(pairs, split, strict=True) if not (a and sign and b)), ""
-    )
-    if odd:
-        raise NotComparableError(f"--rename {odd}: expected FLAX_NAME=torch_name")
-    return {ours: theirs for ours, _, theirs in split}
+    renamed = {}
+    for pair in pairs:
+        flax_name, _, torch_name = pair.partition("=")
+        if not (flax_name and torch_name):
+            raise NotComparableError(f"--rename {pair}: expected FLAX_NAME=torch_name")
+        renamed[flax_name] = torch_name
+    return renamed

@@ -1,11 +1,10 @@
 """What has to be the same on both sides before their numbers can be compared."""
 
-from typing import Any
+from importlib.metadata import version
+from importlib.util import find_spec
 
-import flax
 import jax
 import numpy as np
-import optax
 import torch
 from torch import nn
 
@@ -19,8 +18,8 @@ def describe() -> dict[str, str]:
     matmul = jax.config.jax_default_matmul_precision or "default"  # pyright: ignore
     return {
         "jax": jax.__version__,
-        "flax": flax.__version__,
-        "optax": optax.__version__,
+        "flax": version("flax"),
+        "optax": version("optax") if find_spec("optax") else "not installed",
         "torch": torch.__version__,
         "numpy": np.__version__,
         "jax device": str(jax.devices()[0]),
@@ -83,5 +82,5 @@ def require_finite(side: str, parameters: dict[str, np.ndarray]) -> None:
             raise NotComparableError(f"{side}: {name} holds NaN or infinities")
 
 
-def _refuse(fault: str, line: Any) -> None:
+def _refuse(fault: str, line: str) -> None:
     raise NotComparableError(f"{fault}; run: {line}")

@@ -1,5 +1,6 @@
 """`python -m parity` and `parity.compare` as a user has them: a pair of their own, and mistakes."""
 
+import importlib
 import json
 import re
 import textwrap
@@ -12,8 +13,9 @@ import pytest
 import torch
 
 import parity
-from parity import loading
-from parity.__main__ import main
+from parity import comparison, loading
+from parity.cli import main
+from parity.observe import settings
 from parity.observe.renames import renamer
 from parity_tests.processes import run
 
@@ -161,7 +163,7 @@ MISTAKES = {
     "no file": ("compare gone.py:f gone.py:g --inputs 2x3", "gone.py: no such file"),
     "no function": (
         "compare {mine}:nothing {mine}:right --inputs 2x5x12",
-        "no function nothing there; there are: ",
+        "no function nothing there; did you mean",
     ),
     "a function that fails": (
         "compare {mine}:build_torch {mine}:fails --inputs 2x3",
@@ -211,11 +213,18 @@ MISTAKES = {
         f"{PAIRED} --dtype float8",
         "dtype: 'float8' is not usable; one of float64",
     ),
-    "an unknown preset": ("check char-gtp", "did you mean char-gpt"),
-    "negative steps": ("check char-gpt --steps -1", "--steps: -1 is not usable"),
-    "no output": ("report", "give --html FILE, --markdown FILE or --json"),
-    "no folder": ("report --html gone/report.html", "gone/report.html: no such folder"),
-    "an unknown bug": ("bugs XYZ-1", "XYZ-1: no such bug"),
+}
+USAGE = {
+    "no command": ("", "required: compare"),
+    "an unknown command": ("compar a b", "no 'compar'; did you mean compare?"),
+    "an unknown flag": (
+        "compare a b --inptus 2x3",
+        "no such flag; did you mean --inputs?",
+    ),
+    "an unknown choice": ("compare a b --inputs 2 --weights tor", "'tor'; did you mean torch?"),
+    "one word too many": ("compare a b c --inputs 2", "unrecognized arguments: c"),
+    "a command that has moved": ("check sort --grads", "python -m verification check"),
+    "the curves": ("curves runs/a runs/b", "python -m transformer_training.curves"),
 }
 
 
@@ -227,6 +236,29 @@ def test_a_mistake_is_one_line_and_status_2(float64, mine, capsys, name):
     assert "EQUAL" not in said.out
     assert said.err.count("\n") == 1
     assert re.search(message, said.err), said.err
+
+
+@pytest.mark.parametrize("name", USAGE)
+def test_a_slip_of_the_command_line_is_one_line_and_status_2(capsys, name):
+    line, message = USAGE[name]
+    with pytest.raises(SystemExit) as stop:
+        main(line.split())
+    assert stop.value.code == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert message in said
+
+
+@pytest.mark.parametrize("module", ["parity", "parity.comparison", "parity.report"])
+def test_compare_is_the_function_whatever_is_imported_before(module):
+    importlib.import_module(module)
+    assert parity.compare is comparison.compare
+    assert parity.NotComparableError is settings.NotComparableError
+
+
+def test_the_package_names_what_it_does_not_have():
+    with pytest.raises(AttributeError, match="no attribute 'comparre'"):
+        parity.comparre  # noqa: B018
 
 
 def test_a_session_without_float64_is_refused_with_the_line_that_fixes_it(mine):
@@ -260,11 +292,11 @@ def test_loaded_weights_are_compared_as_they_are(float64):
     assert crossed.equal
 
 
-@pytest.mark.parametrize("framework", ["jax", "torch"])
+@pytest.mark.parametrize("framework", ["jax", "flax", "torch"])
 def test_a_framework_that_is_not_installed_is_named_with_its_install_line(framework):
     program = (
         f"import sys; sys.modules[{framework!r}] = None; "
-        "from parity.__main__ import main; sys.exit(main(['check', 'sort']))"
+        "from parity.cli import main; sys.exit(main(['compare', 'a', 'b', '--inputs', '2']))"
     )
     done = run("-c", program)
     assert done.returncode == 2
@@ -288,22 +320,3 @@ def test_inputs_are_read_from_every_form(tmp_path):
     assert ids.max() < 5
     assert x.dtype == np.float64
     assert set(loading.load_inputs(["a=2", "b=3x1:9"])) == {"a", "b"}
-
-
-@pytest.mark.slow
-def test_check_compares_a_preset_and_its_updates(float64, capsys):
-    assert main(["check", "char-modern", "--grads", "--steps", "2", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["equal"]
-    kinds = {value["kind"] for value in found["values"]}
-    assert kinds == {"value", "gradient", "parameter gradient"}
-    assert found["steps"]["loss_difference"] < 1e-12
-
-
-@pytest.mark.slow
-@pytest.mark.xdist_group("decoder")
-def test_bugs_are_scored_from_the_command_line(float64, capsys):
-    assert main(["bugs", "ATT-01", "NRM-04", "--false-alarms", "1"]) == 0
-    said = capsys.readouterr().out
-    assert "caught          2 of 2" in said
-    assert "false alarms    0 of 1" in said

@@ -1,24 +1,27 @@
 """Which function of one or two read values a value is: activations and their gates."""
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import permutations
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from parity.explain.causes.evidence import Cause, Computed, Evidence, deviation, explains
-from torch_reference.feed_forward import ACTIVATIONS
 
-NAMES = {
-    "gelu": "gelu by the error function",
-    "gelu_tanh": "gelu by its tanh approximation",
-}
-EXTRA: dict[str, Callable] = {
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu by the error function": F.gelu,
+    "gelu by its tanh approximation": partial(F.gelu, approximate="tanh"),
+    "silu": F.silu,
+    "sigmoid": torch.sigmoid,
     "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),
     "tanh": torch.tanh,
-    "leaky_relu": torch.nn.functional.leaky_relu,
-    "elu": torch.nn.functional.elu,
-    "softplus": torch.nn.functional.softplus,
+    "leaky_relu": F.leaky_relu,
+    "elu": F.elu,
+    "softplus": F.softplus,
 }
 
 
@@ -39,8 +42,7 @@ def _identify(wanted: np.ndarray, read: Mapping[str, np.ndarray]) -> tuple[str, 
 
 
 def _forms(read: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
-    for name, function in (ACTIVATIONS | EXTRA).items():
-        shown = NAMES.get(name, name)
+    for shown, function in ACTIVATIONS.items():
         applied = {n: function(torch.tensor(a)).numpy() for n, a in read.items()}
         for n, array in applied.items():
             yield f"{shown}({n})", array
