@@ -76,8 +76,8 @@ def test_a_correct_pair_is_not_accused(float64, case):
 @pytest.mark.parametrize("eps", [3.7e-4, 2.9e-2, 1e-6])
 def test_an_epsilon_is_solved_for(float64, eps):
     found = examined("decoder", layer_norm(eps, 0))
-    assert found.first.module == "decoder.layers.0.attn_norm"
-    norms = {f.module for f in found.local}
+    assert found.first_fault.module == "decoder.layers.0.attn_norm"
+    norms = {f.module for f in found.local_faults}
     assert norms == {
         f"decoder.{name}"
         for name in ("layers.0.attn_norm", "layers.0.ffn_norm", "layers.1.attn_norm",
@@ -100,7 +100,10 @@ def test_a_scale_is_solved_for(float64, factor):
     found = examined("decoder", scaled_by(factor))
     right = 5**-0.5
     assert f"score scale {factor * right:.6g}" in texts(found, "decoder.layers.0.attn")
-    assert {f.module for f in found.local} == {"decoder.layers.0.attn", "decoder.layers.1.attn"}
+    assert {f.module for f in found.local_faults} == {
+        "decoder.layers.0.attn",
+        "decoder.layers.1.attn",
+    }
 
 
 @pytest.mark.parametrize("window", [2, 4])
@@ -109,7 +112,7 @@ def test_a_window_is_solved_for(float64, window):
         return causal_mask(queries, keys, window)
 
     found = examined("modern", swapped(torch_masks, "causal_mask", banded))
-    assert [f.module for f in found.local] == ["decoder"]
+    assert [f.module for f in found.local_faults] == ["decoder"]
     assert f"a window of {window} keys" in texts(found, "decoder")
 
 
@@ -118,7 +121,7 @@ def test_an_offset_of_positions_is_solved_for(float64):
         return right(self, tokens, positions + 2, token_types, embed)
 
     found = examined("modern", swapped(torch_stacks.Stack, "inputs", late))
-    assert [f.module for f in found.local] == ["decoder"]
+    assert [f.module for f in found.local_faults] == ["decoder"]
     assert "ids are off by +2" in texts(found, "decoder")
 
 
@@ -133,14 +136,14 @@ def test_an_embedding_scale_is_solved_for(float64):
 def test_an_early_fault_does_not_hide_a_late_one(float64):
     """Free-running names the first; by themselves both are found, and nothing else."""
     found = examined("decoder", scaled_by(2.0), layer_norm(0.1, 0))
-    assert found.first.module == "decoder.layers.0.attn_norm"
-    leaves = {f.module.rpartition(".")[2] for f in found.local}
+    assert found.first_fault.module == "decoder.layers.0.attn_norm"
+    leaves = {f.module.rpartition(".")[2] for f in found.local_faults}
     assert leaves == {"attn_norm", "ffn_norm", "final_norm", "attn"}
 
 
 def test_either_side_can_be_the_reference(float64):
     found = examined("decoder", scaled_by(2.0), flip=True)
-    assert found.first.module == "decoder.layers.0.attn"
+    assert found.first_fault.module == "decoder.layers.0.attn"
     said = texts(found, "decoder.layers.0.attn")
     assert "score scale 0.447214 = head_dim**-0.5, where the reference has 0.894427" in said
 
@@ -152,7 +155,7 @@ def test_a_missing_residual_is_written_out(float64):
         return whole(self, x, *rest) - x
 
     found = examined("modern", swapped(Block, "forward", forward))
-    assert [f.module for f in found.local] == ["decoder.layers.0", "decoder.layers.1"]
+    assert [f.module for f in found.local_faults] == ["decoder.layers.0", "decoder.layers.1"]
     said = texts(found, "decoder.layers.0")
     assert "is attn[0] + ffn, where the reference is x + attn[0] + ffn" in said
 
@@ -162,8 +165,11 @@ def test_a_gradient_that_is_stopped_is_found_where_values_agree(float64):
         return dot_product_attention(q, k.detach(), v, mask, **rest)
 
     found = examined("modern", swapped(torch_attention, "dot_product_attention", attend))
-    assert {f.stage for f in found.local} == {"backward"}
-    assert [f.module for f in found.local] == ["decoder.layers.0.attn", "decoder.layers.1.attn"]
+    assert {f.stage for f in found.local_faults} == {"backward"}
+    assert [f.module for f in found.local_faults] == [
+        "decoder.layers.0.attn",
+        "decoder.layers.1.attn",
+    ]
 
 
 def test_what_nothing_explains_is_not_explained(float64):
@@ -172,7 +178,7 @@ def test_what_nothing_explains_is_not_explained(float64):
         return x + torch.randn_like(x)
 
     found = examined("modern", swapped(torch_norms.RMSNorm, "forward", forward))
-    assert found.local
+    assert found.local_faults
     assert found.causes["decoder.layers.0.attn_norm"] == []
 
 
@@ -181,14 +187,14 @@ def test_a_crash_is_located(float64):
         return scores + scores[..., :3]
 
     found = examined("decoder", swapped(torch_attention, "masked_softmax", broken))
-    assert found.first.module == "decoder.layers.0.attn"
-    assert "RuntimeError" in found.first.detail
+    assert found.first_fault.module == "decoder.layers.0.attn"
+    assert "RuntimeError" in found.first_fault.detail
 
 
 def test_the_growth_of_the_error_is_reported(float64):
     found = examined("decoder", scaled_by(1.5))
-    before = [e for name, e in found.growth if name == "output of decoder.layers.0.attn_norm"]
-    after = [e for name, e in found.growth if name == "output of the model"]
+    before = [e for name, e in found.error_growth if name == "output of decoder.layers.0.attn_norm"]
+    after = [e for name, e in found.error_growth if name == "output of the model"]
     assert before[0] < 1e-12 < after[0]
     assert np.isfinite(after[0])
 
@@ -198,7 +204,7 @@ def test_a_head_scale_is_solved_for(float64):
         return head_logits(config, lm_head, embed, 0.37 * hidden)
 
     found = examined("modern", swapped(torch_models, "head_logits", scaled))
-    assert [f.module for f in found.local if f.stage == "forward"] == [""]
+    assert [f.module for f in found.local_faults if f.stage == "forward"] == [""]
     assert "the tied head's input is scaled by 0.37, where the reference has 1" in texts(found, "")
 
 
