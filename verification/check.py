@@ -1,4 +1,4 @@
-"""Our own twins held against each other: a preset at full size, on hostile weights."""
+"""Our own twins compared with each other: a preset at full size, on hostile weights."""
 
 import argparse
 import json
@@ -11,14 +11,16 @@ import numpy as np
 import flax_transformer
 import torch_reference
 from parity.comparison import Result, compare
+from parity.observe import settings
 from parity.observe.settings import NotComparableError
+from parity.report import heading
 from transformer_spec import parameters, presets
 from transformer_spec.config import ModelConfig, PrefixLM
 from transformer_spec.fields import ConfigError
 from transformer_spec.schedules import learning_rate
 from transformer_training.lockstep import Trainer
 from transformer_training.tasks import make_task
-from verification.twins.small import without_dropout
+from verification.twins.small_presets import without_dropout
 from verification.twins.twin_pair import TwinPair
 
 BATCH, LENGTH, KEYS = 2, 11, 7
@@ -26,7 +28,9 @@ TRAINING_TOLERANCE = 1e-10
 Report = Callable[[int, dict[str, float]], None]
 
 
-def check(preset: str, dtype: str = "float64", gradients: bool = False, seed: int = 0) -> Result:
+def check_preset(
+    preset: str, dtype: str = "float64", gradients: bool = False, seed: int = 0
+) -> Result:
     """Every value, and with `gradients` every gradient, of a preset's twins.
 
     Raises:
@@ -125,9 +129,12 @@ def refuse_steps(steps: int, dtype: str) -> None:
         raise NotComparableError(f"--steps: updates run in float64 or float32, not {dtype}")
 
 
-def run(options: argparse.Namespace) -> int:
-    """Compare, print, and 0 where all is equal."""
-    result = check(options.preset, options.dtype, options.grads, options.seed)
+def run_command(options: argparse.Namespace) -> int:
+    """Compare and print; 0 where all is equal."""
+    refuse_steps(options.steps, options.dtype)
+    if not options.json:
+        print(heading(settings.describe()) + "\n", flush=True)
+    result = check_preset(options.preset, options.dtype, options.grads, options.seed)
     found, equal = result.to_dict(), result.equal
     if not options.json:
         print(result, flush=True)

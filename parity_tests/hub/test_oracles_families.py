@@ -18,9 +18,10 @@ from parity.observe.settings import NotComparableError
 from torch_reference import losses
 from torch_reference.positions import RelativeBias
 from transformer_spec import config as spec
-from verification.oracles import compare, table, theirs
+from verification.oracles import comparison as comparing
+from verification.oracles import table, their_models
 from verification.oracles.cases import CASES
-from verification.oracles.compare import Comparison
+from verification.oracles.comparison import Comparison
 from verification.oracles.float64 import float64_kept
 
 pytest.importorskip("transformers", minversion="5", reason="the oracle is missing")
@@ -56,7 +57,7 @@ def test_the_flax_twin_computes_what_theirs_does(name, float64, ledger):
 @pytest.mark.parametrize("name", CASES)
 def test_both_are_as_near_to_the_truth_in_float32(name):
     """Their code untouched: each error at most twice the other's plus a floor."""
-    for value in compare.in_float32(name):
+    for value in comparing.in_float32(name):
         assert value.within_tolerance, value
 
 
@@ -82,7 +83,7 @@ def test_their_float32_is_found_and_costs_what_float32_costs(name):
     """Left alone it is an error of some 1e-7: nothing at 1e-12 could be said of a formula."""
     found = comparison(name)
     assert set(ISLANDS[name]) <= set(found.theirs and found.oracle.islands)
-    error = max(compare.left_alone(found).values())
+    error = max(comparing.cost_of_float32(found).values())
     assert 1e-9 < error < 1e-5 if ISLANDS[name] else error < FLOAT64_TOLERANCE
 
 
@@ -90,7 +91,7 @@ def test_their_float32_is_found_and_costs_what_float32_costs(name):
     ("name", "constant"), [("bloom", "0.79788456"), ("llama, yarn", "inv_freq"), ("gpt2", None)]
 )
 def test_their_short_constants_are_named_and_measured(name, constant):
-    found = compare.of_constants(comparison(name))
+    found = comparing.cost_of_constants(comparison(name))
     assert [constant in label for label in found] == ([True] if constant else [])
     assert all(FLOAT64_TOLERANCE < error < 1e-6 for error in found.values())
 
@@ -162,8 +163,8 @@ def test_their_router_loss_pools_the_layers_and_ours_takes_their_mean():
     """The same for one layer, as the gradients of the cases say too; by design not for more."""
     case = CASES["mixtral"]
     two = replace(case, settings=case.settings | {"num_hidden_layers": 2})
-    oracle = theirs.build(two)
-    oracle.fill(compare.hostile(oracle.config))
+    oracle = their_models.build(two)
+    oracle.fill(comparing.hostile(oracle.config))
     given = comparison("mixtral").batch
     ids, keep = (torch.tensor(given[name]) for name in ("tokens", "token_mask"))
     with float64_kept("transformers"), torch.no_grad():
@@ -230,4 +231,4 @@ def test_a_row_of_the_table():
 def test_no_transformers_is_said_in_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(NotComparableError, match="not installed; run: pip install"):
-        theirs.build(CASES["gpt2"])
+        their_models.build(CASES["gpt2"])

@@ -8,7 +8,7 @@ from parity.judge.errors import FLOAT64_TOLERANCE
 from parity_tests.models.test_models import model_pair
 from transformer_spec import parameters
 from transformer_spec.config import ModelConfig
-from verification.twins.draws import draw
+from verification.twins.random_architectures import draw_architecture
 
 
 def test_random_architectures(float64, ledger, request, capsys):
@@ -24,7 +24,7 @@ def test_random_architectures(float64, ledger, request, capsys):
         suppress_health_check=list(HealthCheck),
     )
     @seed(request.config.getoption("--architectures-seed"))
-    @given(st.integers(0, 2**32 - 1).map(draw))
+    @given(st.integers(0, 2**32 - 1).map(draw_architecture))
     def check(drawn):
         config = drawn.config
         assume(str(config) not in worst)

@@ -27,10 +27,10 @@ from transformer_spec.config import (
     TwoChannelRotary,
 )
 from verification.twins import chunked
-from verification.twins.draws import draw
 from verification.twins.hostile import hostile_config, ragged_mask, tokens
 from verification.twins.pair import Pair, tensors
-from verification.twins.small import small_presets
+from verification.twins.random_architectures import draw_architecture
+from verification.twins.small_presets import small_presets
 
 LENGTH = 9
 ONE_BY_ONE = (1,) * LENGTH
@@ -121,7 +121,7 @@ def test_random_decoders_cached_are_full(float64, request):
     """As many as `--architectures` asks for, of every slot, in the torch twin."""
     wanted, checked = request.config.getoption("--architectures"), 0
     for seed in count(request.config.getoption("--architectures-seed") * 10**6):
-        config, inputs = (drawn := draw(seed)).config, dict(drawn.inputs)
+        config, inputs = (drawn := draw_architecture(seed)).config, dict(drawn.inputs)
         if config.arch == "encoder":
             continue
         text = "tokens" if config.arch == "decoder" else "target"

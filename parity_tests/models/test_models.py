@@ -29,8 +29,8 @@ from transformer_spec.config import (
 from transformer_spec.presets import PRESETS
 from verification.twins.hostile import hostile_config, tokens
 from verification.twins.pair import Pair, quick, tensors
-from verification.twins.small import TARGET as T
-from verification.twins.small import model_inputs, repeated, small_presets
+from verification.twins.small_presets import TARGET as T
+from verification.twins.small_presets import model_inputs, repeated_but_for_constants, small_presets
 from verification.twins.weights import unit_scores
 
 INVARIANT = [
@@ -97,7 +97,7 @@ def full_pair(config: ModelConfig) -> Pair:
 
 
 # A scaling of frequencies is compared by itself, in test_positions.
-SLOW = {f"preset {name}" for name in repeated()}
+SLOW = {f"preset {name}" for name in repeated_but_for_constants()}
 EVERY = [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in CONFIGS]
 
 

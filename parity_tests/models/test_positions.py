@@ -22,9 +22,12 @@ from transformer_spec.config import (
     YarnScaling,
 )
 from transformer_spec.distances import alibi_slopes, distance_buckets
+from verification.twins.attention_at_positions import (
+    FlaxAttentionAtPositions,
+    TorchAttentionAtPositions,
+)
 from verification.twins.hostile import hostile_config, normal, random_mask, tokens
 from verification.twins.pair import Pair, function_differences, torch_device
-from verification.twins.positioned import FlaxPositioned, TorchPositioned
 
 B, T = 2, 5
 
@@ -89,7 +92,9 @@ def test_twins_agree_on_attention_at_positions(float64, ledger, name):
         "positions": tokens(13, B, T, 1 + two),
         "mask": random_mask(B, 1, T, T),
     }
-    found = Pair(FlaxPositioned(config), TorchPositioned(config), inputs).differences()
+    found = Pair(
+        FlaxAttentionAtPositions(config), TorchAttentionAtPositions(config), inputs
+    ).differences()
     ledger(f"positions.{type(slot).__name__}", found)
 
 

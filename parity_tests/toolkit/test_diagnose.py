@@ -22,8 +22,8 @@ from torch_reference.embeddings import Embed
 from torch_reference.heads import head_logits
 from torch_reference.losses import balance_loss, router_loss
 from torch_reference.masks import causal_mask
-from verification.bugs.planted import CASES
-from verification.bugs.planted.plant import swapped
+from verification.bugs.cases import CASES
+from verification.bugs.seeded_bug import swapped
 from verification.stages import checkpoint, decoder_inputs, router
 from verification.twins.twin_pair import TwinPair
 
@@ -278,11 +278,11 @@ def test_a_parameter_moved_by_one_number_is_explained(change, text):
 def routed(wrong) -> list[str]:
     """What is said of the twin's balance loss where `wrong` takes its place."""
     with swapped(torch_gradients, "router_loss", wrong):
-        return [cause.text for found in router.compare() for cause in found.causes]
+        return [cause.text for found in router.compare_router_losses() for cause in found.causes]
 
 
 def test_a_balance_loss_is_taken_apart(float64):
-    assert router.compare() == []
+    assert router.compare_router_losses() == []
     assert routed(
         lambda layers, k, mask: router_loss([x.softmax(-1) for x in layers], k, mask)
     ) == ["softmax of their softmax, where the reference has softmax of the logits"]
@@ -308,13 +308,17 @@ def test_two_mistakes_in_a_balance_loss_are_both_named(float64):
 
 def test_a_balance_loss_that_nothing_explains_is_found_and_not_explained(float64):
     with swapped(torch_gradients, "router_loss", lambda layers, k, mask: layers[0].square().sum()):
-        (found,) = router.compare()
+        (found,) = router.compare_router_losses()
     assert (found.at, found.causes) == ("loss.router", [])
 
 
 def shifted(wrong) -> list[str]:
     with swapped(torch_losses, "shift_right", wrong):
-        return [cause.text for found in decoder_inputs.compare() for cause in found.causes]
+        return [
+            cause.text
+            for found in decoder_inputs.compare_decoder_inputs()
+            for cause in found.causes
+        ]
 
 
 def test_decoder_inputs_are_taken_apart(float64):
@@ -328,7 +332,7 @@ def test_decoder_inputs_are_taken_apart(float64):
     def labels_themselves(labels, start, padding):
         return torch.where(labels < 0, padding, labels)
 
-    assert decoder_inputs.compare() == []
+    assert decoder_inputs.compare_decoder_inputs() == []
     assert shifted(begins_with_padding) == ["the first input is 2, where the reference has 3"]
     assert shifted(one_kind_of_ignored) == [
         "the ignored label -1 is kept, where the reference has 2"
@@ -347,7 +351,7 @@ def test_what_a_checkpoint_is_cast_into_is_read_off(float64, monkeypatch):
 
     def said(reader) -> list[str]:
         monkeypatch.setitem(checkpoint.READERS, "torch", reader)
-        return [cause.text for found in checkpoint.compare() for cause in found.causes]
+        return [cause.text for found in checkpoint.compare_checkpoints() for cause in found.causes]
 
     assert said(checkpoint.read) == []
     assert said(all_to_float64) == [

@@ -9,15 +9,15 @@ import torch
 import torch_reference.training as torch_training
 from torch_reference.state import from_named, to_named
 from verification.bugs.score import TRAIN
-from verification.stages import resuming
+from verification.stages import restart as restarts
 
 TEXTS = {
-    resuming.Restart(moments=False, count=0): "both moments are zero",
-    resuming.Restart(count=None): "Adam's count starts again",
-    resuming.Restart(count=-1): "Adam's count is off by -1",
-    resuming.Restart(number=1): "update 4 is left out",
-    resuming.Restart(number=-1): "update 3 is made again",
-    resuming.Restart(False, None, -1): "update 3 is made again and both moments are zero and "
+    restarts.Restart(moments=False, count=0): "both moments are zero",
+    restarts.Restart(count=None): "Adam's count starts again",
+    restarts.Restart(count=-1): "Adam's count is off by -1",
+    restarts.Restart(number=1): "update 4 is left out",
+    restarts.Restart(number=-1): "update 3 is made again",
+    restarts.Restart(False, None, -1): "update 3 is made again and both moments are zero and "
     "Adam's count starts again",
 }
 
@@ -39,7 +39,7 @@ def loaded_as(monkeypatch, change):
 @pytest.mark.parametrize("restart", TEXTS, ids=str)
 def test_what_a_restart_does_wrong_is_named(float64, monkeypatch, restart):
     def spoil(kept):
-        made = resuming.BEFORE
+        made = restarts.BEFORE
         kept["step"].fill_(0 if restart.count is None else made + restart.count)
         if not restart.moments:
             kept["exp_avg"].zero_()
@@ -47,13 +47,13 @@ def test_what_a_restart_does_wrong_is_named(float64, monkeypatch, restart):
 
     saved_as(monkeypatch, lambda named: replace(named, step=named.step + restart.number))
     loaded_as(monkeypatch, spoil)
-    (found,) = resuming.compare(TRAIN)
+    (found,) = restarts.compare_restarts(TRAIN)
     assert found.at == "resume"
     assert [cause.text for cause in found.causes] == [f"after a restart {TEXTS[restart]}"]
 
 
 def test_nothing_is_said_of_what_is_right(float64):
-    assert list(resuming.compare(TRAIN)) == []
+    assert list(restarts.compare_restarts(TRAIN)) == []
 
 
 def test_moments_that_lie_otherwise_in_memory_are_caught(float64, monkeypatch):
@@ -65,7 +65,7 @@ def test_moments_that_lie_otherwise_in_memory_are_caught(float64, monkeypatch):
             kept["exp_avg"] = torch.tensor(moment.numpy().T.copy()).T
 
     loaded_as(monkeypatch, turn)
-    (found,) = resuming.compare(TRAIN)
+    (found,) = restarts.compare_restarts(TRAIN)
     assert found.causes == []
 
 
@@ -74,5 +74,5 @@ def test_a_state_that_is_refused_is_told(float64, monkeypatch):
         return replace(named, params={n: np.full_like(a, np.nan) for n, a in named.params.items()})
 
     saved_as(monkeypatch, spoilt)
-    (found,) = resuming.compare(TRAIN)
+    (found,) = restarts.compare_restarts(TRAIN)
     assert str(found).startswith("resume: what was saved is refused: ")

@@ -11,7 +11,7 @@ from torch_reference import random
 from torch_reference.gradients import part_loss
 from torch_reference.losses import count_tokens
 from torch_reference.optim import clip_by_global_norm, global_norm
-from verification.bugs.planted.cases import CASES
+from verification.bugs.cases import CASES
 from verification.bugs.score import TRAIN
 from verification.stages import accumulation, optimizer
 
@@ -78,13 +78,13 @@ FAULTS = {
 @pytest.mark.parametrize(("fault", "at", "cause"), FAULTS.values(), ids=FAULTS)
 def test_what_small_batches_do_wrong_is_named(float64, monkeypatch, fault, at, cause):
     monkeypatch.setattr(torch_training, "gradients", fault)
-    (found,) = accumulation.compare(TRAIN)
+    (found,) = accumulation.compare_accumulation(TRAIN)
     assert found.at == at
     assert [c.text for c in found.causes] == ([cause] if cause else [])
 
 
 def test_nothing_is_said_of_what_is_right(float64):
-    assert list(accumulation.compare(TRAIN)) == []
+    assert list(accumulation.compare_accumulation(TRAIN)) == []
 
 
 @pytest.mark.slow
@@ -95,7 +95,7 @@ def test_a_rule_on_axes_is_told_from_one_on_stacked_layers(float64, monkeypatch)
         return {name: p.ndim > 1 for name, p in model.named_parameters()}
 
     monkeypatch.setattr(torch_optim, "decay_mask", by_axes)
-    (found,) = optimizer.compare(CASES["decoder"].config, TRAIN)
+    (found,) = optimizer.compare_updates(CASES["decoder"].config, TRAIN)
     texts = [cause.text for cause in found.causes]
     assert texts[0] == "decay by the number of axes: all that has more than one"
     assert "(in embed.weight, pos_embed.weight)" in texts[1]

@@ -15,10 +15,9 @@ from parity.judge.precision import DTYPES, STEP, Roundings, unit_roundoff
 from transformer_spec.config import MixtureOfExperts
 from verification import low_precision
 from verification.low_precision import Component, ErrorPair
-from verification.twins.builders import S, attention, feed_forward, norm
-from verification.twins.components import COMPONENTS, NORMS
-from verification.twins.margins import clear_choices
+from verification.twins.components import COMPONENTS, NORMS, S, attention, feed_forward, norm
 from verification.twins.pair import Pair
+from verification.twins.router_margins import clear_choices
 
 # So many keys that a sum over them, accumulated in 8 or 11 bits, shows.
 MANY = 256

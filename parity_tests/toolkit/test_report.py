@@ -41,7 +41,7 @@ def the_run() -> dict:
     heat["values"][0][3] = None
     run = {"title": "Parity report", "when": "2026-11-29 20:10 UTC", "seconds": 312.4}
     run |= {"command": "python -m verification report --seed 0", "bugs": the_bugs(), "heat": [heat]}
-    run["verdict"] = {"equal": True, "text": "30 of 30 equal; every planted bug caught"}
+    run["verdict"] = {"equal": True, "text": "30 of 30 equal; every seeded bug caught"}
     run["environment"] = [["jax", "0.10.2"], ["torch", "2.13.0"], ["device", "cpu"], ["x64", "on"]]
     return run | {"components": components, "precision": precision}
 
@@ -50,7 +50,7 @@ def one_bug(i: int) -> dict:
     name = "Scores divided by the square root of the model's width"
     cause = "score scale 0.125 = 1 / sqrt(d_model), not 0.354 = 1 / sqrt(head_dim)"
     bug = {"id": f"ATT-{i:02}", "name": name, "component": "attention", "cause": cause}
-    bug |= {"caught": True, "located": i % 30 != 7, "diagnosed": i % 14 != 7}
+    bug |= {"caught": True, "located": i % 30 != 7, "named": i % 14 != 7}
     return bug | {"at": "decoder.layers.0.attn", "others": [i % 2 == 0, i % 3 == 0, False]}
 
 
@@ -59,7 +59,7 @@ def the_bugs() -> dict:
     rows[0]["sources"] = ["https://example.org/1", "javascript:alert(1)"]
     bugs = {name: [sum(row[name] for row in rows), 69] for name in pages.OUTCOMES}
     others = [{"rule": rule, "caught": n} for rule, n in RULES.items()]
-    return bugs | {"false_alarms": [0, 500], "waiting": 46, "others": others, "rows": rows}
+    return bugs | {"false_alarms": [0, 500], "pending": 46, "others": others, "rows": rows}
 
 
 def failing_run() -> dict:
@@ -68,7 +68,7 @@ def failing_run() -> dict:
     run["components"][5] |= {"output": 3.4e-5, "equal": False}
     run["precision"][4]["equal"] = False
     run["heat"][0]["values"][7][4] = 6.7e-9
-    run["bugs"]["rows"][4] |= {"caught": False, "located": False, "diagnosed": False}
+    run["bugs"]["rows"][4] |= {"caught": False, "located": False, "named": False}
     run["bugs"]["caught"] = [68, 69]
     return run
 
@@ -169,7 +169,7 @@ def test_markdown_tables_are_regular(run):
 
 def test_markdown_leads_with_the_verdict_and_opens_what_failed():
     good, bad = pages.markdown(the_run()), pages.markdown(failing_run())
-    assert good.startswith("## ✓ Equal: 30 of 30 equal; every planted bug caught\n")
+    assert good.startswith("## ✓ Equal: 30 of 30 equal; every seeded bug caught\n")
     assert bad.startswith("## ✗ Not equal: 29 of 30 equal; attention differs\n")
     assert "<details open>" not in good
     assert bad.count("<details open>") == 4
@@ -180,11 +180,11 @@ def test_a_failure_is_said_in_words():
     page = Page(pages.html(failing_run())).text
     assert "✗ Not equal 29 of 30 equal; attention differs" in page
     assert "✓ Equal" not in page
-    assert all(t in page for t in ("✗ differs", "✗ 3.4e-05", "✗ out of line", "✗ 6.7e-09"))
+    assert all(t in page for t in ("✗ differs", "✗ 3.4e-05", "✗ beyond tolerance", "✗ 6.7e-09"))
     assert all(t in page for t in ("1 above the bound", "Not caught: ATT-04."))
     good = Page(pages.html(the_run())).text
     assert "✓ Equal 30 of 30" in good
-    assert not re.search("Not equal|differs|out of line|Not caught", good)
+    assert not re.search("Not equal|differs|beyond tolerance|Not caught", good)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -220,8 +220,8 @@ def test_every_part_may_be_missing(empty):
         assert pages.markdown(run).startswith("## ")
     for key in whole["bugs"]:
         run = whole | {"bugs": {k: v for k, v in whole["bugs"].items() if k != key}}
-        assert Page(pages.html(run)).text.count("Planted bugs") == 2
-        assert "**Planted bugs**" in pages.markdown(run)
+        assert Page(pages.html(run)).text.count("Seeded bugs") == 2
+        assert "**Seeded bugs**" in pages.markdown(run)
     assert Page(pages.html({})).text == pages.markdown({})[3:].strip() == "Parity report"
 
 

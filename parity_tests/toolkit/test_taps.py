@@ -8,7 +8,7 @@ import flax_transformer.attention
 import torch_reference.attention
 from parity.explain.examine import Reference
 from parity.observe.points import Point
-from verification.bugs.planted import CASES
+from verification.bugs.cases import CASES
 from verification.twins.twin_pair import TwinPair
 
 TAPS = ["q", "k", "v", "scores", "weights", "context"]

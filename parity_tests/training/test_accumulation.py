@@ -23,7 +23,7 @@ from transformer_spec.fields import ConfigError
 from transformer_spec.presets import PRESETS
 from transformer_training.lockstep import Trainer as Lockstep
 from verification.twins.hostile import tokens
-from verification.twins.small import small as small_model
+from verification.twins.small_presets import shrink as small_model
 
 ROWS = 12
 EXPERTS = MixtureOfExperts(num_experts=4, top_k=2)

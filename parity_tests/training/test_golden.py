@@ -1,4 +1,4 @@
-"""Known runs: NumPy alone repeats their inputs, both twins their losses."""
+"""Golden runs: NumPy alone repeats their inputs, both twins their losses."""
 
 import hashlib
 import json
@@ -12,8 +12,8 @@ from transformer_spec.fields import ConfigError
 from transformer_spec.parameters import parameter_shapes
 from transformer_spec.presets import PRESETS
 from verification import golden
-from verification import golden_runs as held
 from verification.__main__ import main
+from verification.golden import comparison
 
 FIRST = 5
 
@@ -24,15 +24,15 @@ FIRST_RUNS = [("char-gpt", "torch"), ("sort", "torch")]
 
 @pytest.mark.parametrize(("name", "side"), FIRST_RUNS)
 def test_the_first_updates_are_the_known_ones(float64, name, side):
-    found = held.difference(golden.load(name), side, FIRST)
+    found = comparison.difference(golden.load(name), side, FIRST)
     assert found.of_bound <= 1, found
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("side", held.TRAINERS)
+@pytest.mark.parametrize("side", comparison.TRAINERS)
 @pytest.mark.parametrize("name", golden.NAMES)
 def test_all_updates_are_the_known_ones(float64, compiled_as_users_do, name, side):
-    found = held.difference(golden.load(name), side)
+    found = comparison.difference(golden.load(name), side)
     assert found.of_bound <= 1, found
 
 
@@ -92,7 +92,7 @@ def test_numbers_are_read_as_they_were_measured():
 
 def test_no_framework_is_needed():
     found = run_python(
-        "import sys; from transformer_spec import golden\n"
+        "import sys; from verification import golden\n"
         "run = golden.load('char-gpt')\n"
         "run.initial_parameters(), run.batch(200), run.learning_rate(200)\n"
         "assert not {'jax', 'flax', 'optax', 'torch'} & set(sys.modules)\n"
@@ -120,12 +120,12 @@ def test_the_text_is_the_numbers_in_words():
 
 
 def test_other_numbers_of_numpy_are_told(monkeypatch):
-    drawn = golden.Run.drawn_fingerprints
+    drawn = golden.GoldenRun.drawn_fingerprints
 
     def other(self):
         return drawn(self) | {"batches": "0"}
 
-    monkeypatch.setattr(golden.Run, "drawn_fingerprints", other)
+    monkeypatch.setattr(golden.GoldenRun, "drawn_fingerprints", other)
     with pytest.raises(ConfigError, match=r"golden: NumPy \S+ draws other batches for sort than"):
         golden.load("sort")
 
@@ -143,14 +143,14 @@ def test_parameters_come_from_a_stream_of_their_own():
 @pytest.fixture
 def torch_alone(monkeypatch):
     """The twin that needs no compilation."""
-    monkeypatch.setattr(held, "TRAINERS", {"torch": held.TRAINERS["torch"]})
+    monkeypatch.setattr(comparison, "TRAINERS", {"torch": comparison.TRAINERS["torch"]})
 
 
 def test_the_command_compares_and_refuses(float64, torch_alone, capsys):
     assert main(["golden", "char-gpt", "--updates", "2"]) == 0
     assert "char-gpt  torch  largest relative difference of 2 updates" in capsys.readouterr().out
     assert main(["golden", "char-gtp"]) == 2
-    assert "no known run of 'char-gtp'; did you mean char-gpt?" in capsys.readouterr().err
+    assert "no golden run of 'char-gtp'; did you mean char-gpt?" in capsys.readouterr().err
     assert main(["golden", "--updates", "201"]) == 2
     assert "updates: 201 is not usable; it must be in 1..200" in capsys.readouterr().err
 

@@ -12,23 +12,23 @@ import torch_reference.training as torch_training
 from parity_tests.toolkit.test_precision import softmax_in_bfloat16
 from transformer_spec.published import PUBLISHED
 from verification.__main__ import main
-from verification.runs.choices import Decided
-from verification.runs.drift import disturbed, drift
-from verification.runs.long_runs import (
+from verification.runs.decisions import Decisions
+from verification.runs.low_precision import disturbed, measure_drift
+from verification.runs.recorded_runs import (
     SIDES,
     TOLERANCE,
     Agreement,
-    Record,
-    agreement,
-    record,
-    record_given,
+    RunRecord,
+    compare_runs,
+    initial_parameters,
+    record_run,
+    record_run_with_decisions,
     seen,
     sensitivity,
-    start_of,
     unseen,
 )
-from verification.runs.set_ups import FAMILIES, set_up
-from verification.runs.table import lines, measure
+from verification.runs.setups import FAMILIES, make_setup
+from verification.runs.table import lines
 
 UPDATES = 1000
 SHORT = 24
@@ -44,17 +44,17 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("whole", chosen, ids=[f"{name}-{count}" for name, count in chosen])
 
 
-def runs(name: str, accumulation: int, updates: int) -> tuple[Record, Record]:
-    setup = set_up(name, updates, accumulation)
-    start, marks = start_of(setup), (1, updates // 2, updates)
-    ours, theirs = (record(setup, side, start, updates, marks, "float64") for side in SIDES)
+def runs(name: str, accumulation: int, updates: int) -> tuple[RunRecord, RunRecord]:
+    setup = make_setup(name, updates, accumulation)
+    start, marks = initial_parameters(setup), (1, updates // 2, updates)
+    ours, theirs = (record_run(setup, side, start, updates, marks, "float64") for side in SIDES)
     return ours, theirs
 
 
 def check(found, updates: int, fall: float) -> None:
     """Equal; clipped at some updates and not at others; and the loss moved."""
     assert found.worst <= TOLERANCE, found
-    assert found.turned == 0
+    assert found.changed_choices == 0
     assert found.lead is None or found.lead > 1
     assert found.updates == updates
     assert 0 < found.clipped < updates, found.clipped
@@ -66,32 +66,32 @@ def check(found, updates: int, fall: float) -> None:
 def test_a_short_run_is_the_same_run(float64, name, accumulation):
     """Loss and gradient norm of every update, parameters and both moments: the cheap version."""
     ours, theirs = runs(name, accumulation, SHORT)
-    check(agreement(ours, theirs), SHORT, fall=0.95)
-    assert bool(theirs.decided[0].slopes) == (name == "char-gpt"), "its ReLUs must be heard"
+    check(compare_runs(ours, theirs), SHORT, fall=0.95)
+    assert bool(theirs.decided[0].slopes) == (name == "char-gpt"), "its ReLUs must be recorder"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "accumulation"), FLOAT64_IN_CI)
 def test_a_thousand_updates_are_the_same_run(float64, compiled_as_users_do, name, accumulation):
     ours, theirs = runs(name, accumulation, UPDATES)
-    check(agreement(ours, theirs), UPDATES, fall=0.6)
+    check(compare_runs(ours, theirs), UPDATES, fall=0.6)
 
 
 @pytest.mark.slow
 def test_a_thousand_updates_in_every_dtype(float64, compiled_as_users_do, whole, capsys):
     """float32 and bfloat16 are off from float64 by what rounding explains, in both frameworks."""
-    entry = measure(*whole, UPDATES)
+    entry = measure_runs(*whole, UPDATES)
     with capsys.disabled():
         print("", *lines(entry), sep="\n")
     check(entry.agreement, UPDATES, fall=0.95)
-    assert not any(found.out_of_line() for found in entry.drifts.values())
+    assert not any(found.beyond_tolerance() for found in entry.drifts.values())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_family_trains_alike_at_first(float64, name):
     ours, theirs = runs(name, 1, 3)
-    assert agreement(ours, theirs).worst <= TOLERANCE
+    assert compare_runs(ours, theirs).worst <= TOLERANCE
 
 
 def test_every_family_is_among_the_set_ups():
@@ -104,7 +104,7 @@ def test_every_family_is_among_the_set_ups():
 @pytest.mark.parametrize("name", FAMILIES)
 def test_batches_have_small_batches_of_different_sizes(name):
     """All but those of sorting; else the mean of small batches' means would be no mistake."""
-    setup = set_up(name, 10, 4)
+    setup = make_setup(name, 10, 4)
     batch = setup.batch(3)
     counts = {int(part.label_mask.sum()) for part in batch.parts(4)}
     assert len(counts) > 1 or setup.model.arch == "encoder_decoder"
@@ -117,9 +117,9 @@ class TestWhatTheLossSees:
 
     @pytest.mark.parametrize("name", ["gpt2", "chatglm2-6b", "chatglm-6b"])
     def test_its_gradient_is_rounding_where_it_is_not_seen(self, float64, name):
-        setup = set_up(name, 10)
+        setup = make_setup(name, 10)
         trainer = torch_training.Trainer(setup.model, setup.train)
-        trainer.load_parameters(start_of(setup))
+        trainer.load_parameters(initial_parameters(setup))
         trainer.train(setup.batch(1), 0.0)
         key = "decoder.layers.0.attn.k_proj.bias"
         named = dict(trainer.state.model.named_parameters())
@@ -133,18 +133,18 @@ class TestWhatTheLossSees:
         assert (by_head[:, : hidden.start] > noise).all()
 
     def test_it_is_left_out_of_what_is_compared(self):
-        whole, turned = (set_up(name, 10).model for name in ("gpt2", "chatglm2-6b"))
+        whole, rotated = (make_setup(name, 10).model for name in ("gpt2", "chatglm2-6b"))
         bias = np.arange(16.0)
         named = {"decoder.layers.0.attn.k_proj.bias": bias, "x.bias": bias}
         assert set(seen(whole, named)) == {"x.bias"}
-        kept = seen(turned, named)["decoder.layers.0.attn.k_proj.bias"]
+        kept = seen(rotated, named)["decoder.layers.0.attn.k_proj.bias"]
         np.testing.assert_array_equal(kept, bias.reshape(-1, 8)[:, :4])
 
 
 def test_a_rounding_in_the_logits_moves_the_loss_by_its_sensitivity():
     """Against 2,000 draws of such roundings."""
     rng = np.random.default_rng(0)
-    batch = set_up("chatglm-6b", 10).batch(1)
+    batch = make_setup("chatglm-6b", 10).batch(1)
     logits = 3 * rng.normal(size=(*batch.labels.shape, 22))
 
     def loss(z):
@@ -159,34 +159,34 @@ def test_a_rounding_in_the_logits_moves_the_loss_by_its_sensitivity():
 
 
 class TestChoices:
-    """Heard in one run, given to another."""
+    """DecisionRecorder in one run, given to another."""
 
     def test_a_choice_is_clear_if_it_leads_by_more_than_both_are_apart(self):
         chosen = np.array([[True, False, False]])
-        ours = Decided(np.zeros(0), [np.array([[3.0, 1.0, 0.5]])], [chosen], [])
+        ours = Decisions(np.zeros(0), [np.array([[3.0, 1.0, 0.5]])], [chosen], [])
         theirs = replace(ours, routed=[np.array([[3.0, 1.1, 0.5]])], experts=[~chosen])
         assert ours.lead(1) == 2.0
         assert ours.lead(2) == 0.5
         assert ours.distance(theirs) == pytest.approx(0.1)
-        assert ours.apart(theirs) == 3
+        assert ours.count_differences(theirs) == 3
 
     @pytest.mark.parametrize("side", [pytest.param("flax", marks=pytest.mark.slow), "torch"])
     @pytest.mark.parametrize("name", ["mixtral-8x7b", "char-gpt"])
     def test_a_run_given_its_own_choices_is_itself(self, float64, name, side):
-        setup = set_up(name, 10, 2)
-        alone = record(setup, side, start_of(setup), 4, (4,), "float64")
-        again = record_given(alone, side, "float64")
+        setup = make_setup(name, 10, 2)
+        alone = record_run(setup, side, initial_parameters(setup), 4, (4,), "float64")
+        again = record_run_with_decisions(alone, side, "float64")
         np.testing.assert_allclose(again.losses, alone.losses, rtol=1e-13)
-        assert agreement(again, alone).worst <= TOLERANCE
+        assert compare_runs(again, alone).worst <= TOLERANCE
 
     def test_other_choices_give_another_run(self, float64):
-        setup = set_up("mixtral-8x7b", 10)
-        alone = record(setup, "torch", start_of(setup), 4, (4,), "float64")
-        turned = [
+        setup = make_setup("mixtral-8x7b", 10)
+        alone = record_run(setup, "torch", initial_parameters(setup), 4, (4,), "float64")
+        other = [
             replace(d, experts=[np.roll(chosen, 1, axis=-1) for chosen in d.experts])
             for d in alone.decided
         ]
-        given = record_given(replace(alone, decided=turned), "torch", "float64")
+        given = record_run_with_decisions(replace(alone, decided=other), "torch", "float64")
         assert abs(given.losses[0] / alone.losses[0] - 1) > 1e-6
 
 
@@ -213,7 +213,7 @@ def test_the_command_refuses_what_it_cannot_run(float64, capsys, arguments, mess
 def test_the_command_prints_every_dtype(float64, capsys):
     assert main(["runs", "gpt2", "--updates", "12", "--accumulation", "2"]) == 0
     shown = capsys.readouterr().out.splitlines()
-    assert shown[0] == "gpt2, 2 to an update: IN LINE"
+    assert shown[0] == "gpt2, 2 to an update: WITHIN TOLERANCE"
     assert [line.split()[0] for line in shown[1:]] == (
         ["float64", "loss", "float32", "parameters", "bfloat16", "parameters"]
     )
@@ -239,20 +239,22 @@ class TestFaults:
     @pytest.fixture(scope="class")
     @classmethod
     def truth(cls, float64):
-        setup = set_up("llama-7b", cls.UPDATES)
+        setup = make_setup("llama-7b", cls.UPDATES)
         marks = (cls.UPDATES,)
-        return record(setup, "torch", start_of(setup), cls.UPDATES, marks, "float64")
+        return record_run(setup, "torch", initial_parameters(setup), cls.UPDATES, marks, "float64")
 
     @pytest.fixture(scope="class", params=["float32", "bfloat16"])
     @classmethod
     def flax(cls, request, truth):
-        return request.param, record_given(truth, "flax", request.param)
+        return request.param, record_run_with_decisions(truth, "flax", request.param)
 
-    def test_what_is_right_is_in_line(self, truth, flax):
+    def test_what_is_right_is_within_tolerance(self, truth, flax):
         dtype, ours = flax
-        found = drift(truth, ours, record_given(truth, "torch", dtype), dtype, self.WINDOW)
+        found = measure_drift(
+            truth, ours, record_run_with_decisions(truth, "torch", dtype), dtype, self.WINDOW
+        )
         assert (len(found.losses), len(found.parameters)) == (3, 1)
-        assert not found.out_of_line()
+        assert not found.beyond_tolerance()
 
     def test_what_is_wrong_is_not(self, truth, flax):
         """Softmax in bfloat16 within float32; updates that are rounded to bfloat16."""
@@ -262,8 +264,8 @@ class TestFaults:
             "bfloat16": patch.object(torch_training, "apply_updates", rounded_updates),
         }
         with faults[dtype]:
-            theirs = record_given(truth, "torch", dtype)
-        assert drift(truth, ours, theirs, dtype, self.WINDOW).out_of_line()
+            theirs = record_run_with_decisions(truth, "torch", dtype)
+        assert measure_drift(truth, ours, theirs, dtype, self.WINDOW).beyond_tolerance()
 
     def test_what_is_exactly_zero_is_not_disturbed(self, truth):
         """The embedding of a character that no batch has; all else is off, the same each time."""

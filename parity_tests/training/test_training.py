@@ -15,7 +15,7 @@ from transformer_spec.schedules import InverseSqrt, learning_rate
 from transformer_training.checkpoints import load_arrays, save_arrays
 from transformer_training.lockstep import Trainer as Lockstep
 from transformer_training.tasks import make_task
-from verification.twins.small import without_dropout
+from verification.twins.small_presets import without_dropout
 
 STEPS = 100
 TOLERANCE = 1e-10

@@ -1,9 +1,9 @@
-"""How well differences are found: every planted bug caught, located and named; no false alarm.
+"""How well differences are found: every seeded bug caught, located and named; no false alarm.
 
-A bug is planted and everything is looked at, whatever the bug: parameters, the model in float64
+A bug is seeded and everything is compared, whatever the bug: parameters, the model in float64
 forward and backward, the model in bfloat16 and float16, losses, decoder inputs, checkpoints,
-update, schedule, dropout, restart and fresh parameters. What is found first is where the bug is
-said to be.
+update, schedule, dropout, restart and initial parameters. The first difference found is where the
+bug is said to be.
 """
 
 from collections.abc import Iterator
@@ -28,8 +28,9 @@ from parity.observe.weights import torch_parameters
 from transformer_spec import naming, parameters, streams
 from transformer_spec.initializers import Scheme
 from transformer_spec.presets import PRESETS
-from verification.bugs.planted import CASES, Plant
+from verification.bugs.cases import CASES
 from verification.bugs.rules import RULES, accepted
+from verification.bugs.seeded_bug import SeededBug
 from verification.stages import (
     accumulation,
     checkpoint,
@@ -37,14 +38,14 @@ from verification.stages import (
     dropout,
     initialization,
     loss,
-    narrow,
+    low_precision,
     optimizer,
-    resuming,
+    restart,
     router,
     schedule,
 )
 from verification.stages.finding import Finding
-from verification.twins.draws import draw
+from verification.twins.random_architectures import draw_architecture
 from verification.twins.twin_pair import TwinPair
 
 TRAIN = PRESETS["char-gpt"].train
@@ -59,15 +60,15 @@ SCHEMES: tuple[Scheme, ...] = ("xavier_uniform", "gpt2")
 
 @dataclass(frozen=True)
 class Score:
-    """What became of one planted bug.
+    """How one seeded bug fared.
 
     Args:
-        where: what is found first.
-        causes: what is said of it.
+        where: the first difference.
+        causes: what explains it.
         accepted: whether each of the rules used elsewhere would have let it pass.
     """
 
-    plant: Plant
+    bug: SeededBug
     caught: bool
     located: bool
     named: bool
@@ -101,7 +102,7 @@ def _training_runs(case: str) -> tuple[Recording, Recording]:
 
 
 @cache
-def _fresh(scheme: Scheme) -> dict[str, np.ndarray]:
+def _initial_parameters(scheme: Scheme) -> dict[str, np.ndarray]:
     model = flax_transformer.build_model(CASES["deep"].config)
     tree = flax_training.init_params(model, scheme, streams.seed_key(0), "float64")
     return {name: np.asarray(value) for name, value in naming.to_named(tree).items()}
@@ -114,32 +115,32 @@ def _usual_logits(case: str) -> np.ndarray:
     return run.observed["", "output"].arrays[0]
 
 
-def findings(case: str) -> Iterator[Finding]:
-    """All that is found about the twins on a case, as they are now."""
+def find_differences(case: str) -> Iterator[Finding]:
+    """Every difference between the twins on a case, as they are now."""
     misfits = [*_shape_findings(_pair(case)), *_dtype_findings(case)]
-    yield from misfits or _all_findings(case)
+    yield from misfits or _findings(case)
 
 
-def _all_findings(case: str) -> Iterator[Finding]:
+def _findings(case: str) -> Iterator[Finding]:
     in_float64 = list(_model_findings(case))
     yield from in_float64
     # What shows in float64 shows in lower precision too.
     for dtype in () if in_float64 else NARROW:
-        yield from _narrow_findings(case, dtype)
-    yield from loss.compare()
-    yield from loss.compare("bfloat16", NARROW_LOSS_TOLERANCE)
-    yield from router.compare()
-    yield from decoder_inputs.compare()
-    yield from checkpoint.compare()
-    yield from schedule.compare()
-    yield from optimizer.compare(CASES["decoder"].config, TRAIN)
+        yield from _low_precision_findings(case, dtype)
+    yield from loss.compare_losses()
+    yield from loss.compare_losses("bfloat16", NARROW_LOSS_TOLERANCE)
+    yield from router.compare_router_losses()
+    yield from decoder_inputs.compare_decoder_inputs()
+    yield from checkpoint.compare_checkpoints()
+    yield from schedule.compare_schedules()
+    yield from optimizer.compare_updates(CASES["decoder"].config, TRAIN)
     if CASES[case].config.attn_dropout:
         yield from _dropout_findings(case)
     # A model that differs has other gradients in small batches too, and one that stops has none.
     if not in_float64:
-        yield from accumulation.compare(TRAIN)
-        yield from resuming.compare(TRAIN)
-    yield from _fresh_findings()
+        yield from accumulation.compare_accumulation(TRAIN)
+        yield from restart.compare_restarts(TRAIN)
+    yield from _initialization_findings()
 
 
 def _model_findings(case: str) -> Iterator[Finding]:
@@ -172,47 +173,51 @@ def _dtype_findings(case: str) -> Iterator[Finding]:
     """Parameters that do not take the dtype that the model is cast to."""
     model = torch_models.build_model(_pair(case).config).to(torch.bfloat16)
     theirs = {name: dtype_name(p) for name, p in model.named_parameters()}
-    yield from narrow.compare_dtypes(dict.fromkeys(theirs, "bfloat16"), theirs)
+    yield from low_precision.compare_dtypes(dict.fromkeys(theirs, "bfloat16"), theirs)
 
 
-def _narrow_findings(case: str, dtype: str) -> Iterator[Finding]:
+def _low_precision_findings(case: str, dtype: str) -> Iterator[Finding]:
     pair, reference = _pair(case), _reference(case, dtype)
     side = pair.torch(pair.params(), dtype)
     local = side.record_with(reference.substitutes)
-    yield from narrow.compare(reference.local_recording, local, reference.parameters, dtype)
+    yield from low_precision.compare_low_precision(
+        reference.local_recording, local, reference.parameters, dtype
+    )
 
 
 def _dropout_findings(case: str) -> Iterator[Finding]:
     pair = _pair(case)
     training = pair.torch(pair.params(), "float64", training=True)
     torch.manual_seed(0)
-    yield from dropout.compare(_training_runs(case), (training.record(), training.record()))
+    yield from dropout.compare_dropout(_training_runs(case), (training.record(), training.record()))
 
 
-def _fresh_findings() -> Iterator[Finding]:
+def _initialization_findings() -> Iterator[Finding]:
     for scheme in SCHEMES:
         model = torch_models.build_model(CASES["deep"].config).double()
         torch_training.init_params(model, scheme, streams.seed_key(0))
-        yield from initialization.compare(_fresh(scheme), torch_parameters(model))
+        yield from initialization.compare_initialization(
+            _initial_parameters(scheme), torch_parameters(model)
+        )
 
 
-def score(plant: Plant) -> Score:
-    """Plant one bug and look for it with everything there is."""
-    clean = _usual_logits(plant.case)
-    with plant.install():
-        found = list(findings(plant.case))
-        logits = _torch_logits(plant.case)
+def score_bug(bug: SeededBug) -> Score:
+    """Seed one bug and compare everything there is."""
+    clean = _usual_logits(bug.case)
+    with bug.install():
+        found = list(find_differences(bug.case))
+        logits = _torch_logits(bug.case)
     passes = {rule: accepted(rule, clean, logits) for rule in RULES}
     if not found:
-        return Score(plant, False, False, False, "nothing found", [], passes)
-    here = [f for f in found if f.at == plant.at]
+        return Score(bug, False, False, False, "nothing found", [], passes)
+    here = [f for f in found if f.at == bug.at]
     causes = [cause for f in here for cause in f.causes]
     causes = causes or [cause for f in found for cause in f.causes]
-    whole = plant.at.startswith("parameters.")
-    located = bool(here) and (whole or found[0].at == plant.at)
-    named = any(search(plant.cause, cause.text) for cause in causes)
+    whole = bug.at.startswith("parameters.")
+    located = bool(here) and (whole or found[0].at == bug.at)
+    named = any(search(bug.cause, cause.text) for cause in causes)
     where = str(here[0] if here else found[0])
-    return Score(plant, True, located, named, where, causes, passes)
+    return Score(bug, True, located, named, where, causes, passes)
 
 
 def _torch_logits(case: str) -> np.ndarray | None:
@@ -225,9 +230,9 @@ def _torch_logits(case: str) -> np.ndarray | None:
 
 
 def false_alarms(count: int, first_seed: int = 0) -> Iterator[tuple[int, list[str]]]:
-    """(seed, what is wrongly said) of each of `count` correct random pairs."""
+    """(seed, differences wrongly reported) of each of `count` correct random pairs."""
     for seed in range(first_seed, first_seed + count):
-        drawn = draw(seed)
+        drawn = draw_architecture(seed)
         pair = TwinPair(drawn.config, drawn.inputs, seed)
         params = pair.params()
         reference = Reference(pair.flax(params, "float64"))

@@ -34,7 +34,7 @@ def page() -> str:
     return "\n".join([PAGE, head, *rows, f"\nRead from {versions()}.", ""])
 
 
-def run(options: argparse.Namespace) -> int:
+def run_command(options: argparse.Namespace) -> int:
     if options.markdown:
         print(page(), end="")
     elif options.json:

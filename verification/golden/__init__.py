@@ -1,4 +1,4 @@
-"""Known runs: the loss and the gradient norm of each of 200 updates, for any implementation.
+"""Golden runs: the loss and the gradient norm of each of 200 updates, for any implementation.
 
 `sort.json` and `char-gpt.json` beside this file hold two whole trainings of those presets, in
 float64 with dropout off, and all it takes to repeat them with NumPy alone:
@@ -24,8 +24,8 @@ The data of `sort` is drawn by NumPy too. That of `char-gpt` is `numbers.txt`: z
 and ninety-nine in words, one a line. CPython's documentation, the preset's own data, is another in
 every release.
 
-Losses are those of the Flax twin, written with all digits; `python -m verification golden` holds both
-twins against them.
+Losses are those of the Flax twin, written with all digits; `python -m verification golden` compares
+both twins with them.
 
 How close another implementation comes is a matter of the run as much as of the implementation:
 what one operation rounds away, later updates enlarge. So the run was repeated six times, each time
@@ -64,8 +64,8 @@ Named = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Run:
-    """A known run.
+class GoldenRun:
+    """A golden run.
 
     Args:
         losses: of each update's batch before the update, of natural logarithms, per token.
@@ -168,13 +168,13 @@ class Run:
 
 
 def check_name(name: str) -> None:
-    """Refuse the name of a run that is not known."""
+    """Refuse a name that no golden run has."""
     if name not in NAMES:
-        raise ConfigError(f"golden: no known run of {name!r}; {nearest(name, NAMES)}")
+        raise ConfigError(f"golden: no golden run of {name!r}; {nearest(name, NAMES)}")
 
 
-def load(name: str) -> Run:
-    """The known run of a preset.
+def load(name: str) -> GoldenRun:
+    """The golden run of a preset.
 
     Raises:
         ConfigError: there is none, or this NumPy draws other numbers than the run was made from.
@@ -183,7 +183,7 @@ def load(name: str) -> Run:
     data = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
     train = data["train"]
     text = train["data"] and str(FOLDER / train["data"])
-    run = Run(
+    run = GoldenRun(
         ModelConfig.from_dict(data["model"]),
         TrainConfig.from_dict(train | {"data": text}),
         tuple(data["losses"]),

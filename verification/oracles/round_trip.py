@@ -11,7 +11,7 @@ from transformer_spec.parameters import parameter_shapes
 from verification.twins.weights import hostile_parameters
 
 
-def kept(family: str, config: ModelConfig) -> tuple[int, int]:
+def count_kept_tensors(family: str, config: ModelConfig) -> tuple[int, int]:
     """Of how many stored tensors, how many come back with the same SHA-256."""
     layout = FAMILIES[family].layout(config)
     stored = dict(layout.to_theirs(hostile_parameters(parameter_shapes(config), seed=0)))

@@ -1,15 +1,17 @@
 """Family by family, what agrees with transformers and how closely: rows, and their Markdown."""
 
+import argparse
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from parity.judge.errors import FLOAT64_TOLERANCE, Difference, differences
 from transformer_spec.fields import ConfigError, nearest
-from verification.oracles import compare, round_trip
+from verification.oracles import comparison as comparing
+from verification.oracles import round_trip
 from verification.oracles.cases import CASES
-from verification.oracles.compare import Comparison
+from verification.oracles.comparison import Comparison
 
 Row = dict[str, Any]
 
@@ -39,8 +41,8 @@ def row(comparison: Comparison) -> Row:
     """
     sides = (comparison.flax, comparison.torch)
     found = [d for side in sides for d in comparison.against_theirs(side)]
-    same, stored = round_trip.kept(comparison.oracle.family, comparison.oracle.config)
-    narrow = [f for f in compare.in_float32(comparison.name) if f.name.startswith("output.")]
+    same, stored = round_trip.count_kept_tensors(comparison.oracle.family, comparison.oracle.config)
+    narrow = [f for f in comparing.in_float32(comparison.name) if f.name.startswith("output.")]
     return {
         "family": comparison.oracle.family,
         "model": comparison.name,
@@ -51,9 +53,9 @@ def row(comparison: Comparison) -> Row:
         "gradients": _largest(found, "parameter."),
         "round_trip": (same, stored),
         "float32": (max(f.theirs for f in narrow), max(f.ours for f in narrow)),
-        "left_alone": max(compare.left_alone(comparison).values()),
+        "left_alone": max(comparing.cost_of_float32(comparison).values()),
         "islands": sorted(comparison.oracle.islands),
-        "constants": compare.of_constants(comparison),
+        "constants": comparing.cost_of_constants(comparison),
     }
 
 
@@ -81,20 +83,20 @@ def _cell(value: Any) -> str:
     return str(value)
 
 
-def run(names: Sequence[str], as_json: bool) -> int:
+def run_command(options: argparse.Namespace) -> int:
     """Print the table of the named cases, or of all; 1 where one is off by more than rounding.
 
     Raises:
         ConfigError: there is no such case.
         NotComparableError: transformers is not installed.
     """
-    if unknown := [name for name in names if name not in CASES]:
+    if unknown := [name for name in options.names if name not in CASES]:
         raise ConfigError(f"oracles: no {unknown[0]!r}; {nearest(unknown[0], CASES)}")
     found = []
-    for name in names or CASES:
+    for name in options.names or CASES:
         print(f"{name} ...", file=sys.stderr, flush=True)
         found.append(row(Comparison(name)))
-    print(json.dumps(found, indent=1) if as_json else markdown(found))
+    print(json.dumps(found, indent=1) if options.json else markdown(found))
     exact = ("twins", "logits", "hidden", "loss", "gradients")
     off = any(row[kind] > FLOAT64_TOLERANCE for row in found for kind in exact)
     lost = any(same != stored for same, stored in (row["round_trip"] for row in found))

@@ -109,7 +109,7 @@ def element(tag: str, *children: object, **attributes: object) -> Safe:
 
 def page(report: Report) -> str:
     """The whole document."""
-    style = files("parity").joinpath("report.css").read_text(encoding="utf-8")
+    style = files("verification.report").joinpath("report.css").read_text(encoding="utf-8")
     head = Safe(f"{HEAD}{element('title', report.title)}\n<style>\n{style}</style>\n")
     main = element("main", *map(_section, report.sections))
     body = element("body", _header(report), main)

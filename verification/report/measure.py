@@ -19,8 +19,8 @@ from parity.observe.settings import NotComparableError
 from transformer_spec import parameters
 from transformer_spec.presets import PRESETS
 from verification.bugs import scoreboard
-from verification.bugs.planted import PLANTS
-from verification.check import check
+from verification.bugs.seeded import SEEDED_BUGS
+from verification.check import check_preset
 from verification.low_precision import measure_errors
 from verification.report import pages
 from verification.twins.components import COMPONENTS
@@ -53,14 +53,14 @@ KINDS = {
 Row = dict[str, Any]
 
 
-def run(options: argparse.Namespace) -> int:
+def run_command(options: argparse.Namespace) -> int:
     """Measure, then write what was asked for; 1 where something is not equal."""
     if not (options.html or options.markdown or options.json):
         raise NotComparableError("report: give --html FILE, --markdown FILE or --json")
     for path in filter(None, (options.html, options.markdown)):
         if not Path(path).resolve().parent.is_dir():
             raise NotComparableError(f"{path}: no such folder")
-    found = measured(0 if options.no_bugs else options.false_alarms, not options.no_bugs)
+    found = measure(0 if options.no_bugs else options.false_alarms, not options.no_bugs)
     if options.html:
         Path(options.html).write_text(pages.html(found), encoding="utf-8")
     if options.markdown:
@@ -69,14 +69,14 @@ def run(options: argparse.Namespace) -> int:
     return 0 if found["verdict"]["equal"] else 1
 
 
-def measured(false_alarms: int, with_bugs: bool = True) -> Row:
-    """Presets up to LARGEST, every component in every dtype, the planted bugs, for `report`."""
+def measure(false_alarms: int, with_bugs: bool = True) -> Row:
+    """Presets up to LARGEST, every component in every dtype, the seeded bugs, for `report`."""
     start = time.monotonic()
     found: Row = {"title": "Parity report", "components": [], "heat": []}
     comparisons: list[bool] = []
     for name in _presets():
         _tell(f"{name}: float64")
-        result = check(name, gradients=True)
+        result = check_preset(name, gradients=True)
         comparisons.append(result.equal)
         found["components"] += _components(name, result)
         found["heat"].append(_heat(name, result))
@@ -84,12 +84,12 @@ def measured(false_alarms: int, with_bugs: bool = True) -> Row:
     found["precision"] = list(_precision())
     comparisons += [row["equal"] for row in found["precision"]]
     if with_bugs:
-        _tell(f"{len(PLANTS)} planted bugs, {false_alarms} correct pairs")
-        found["bugs"] = scoreboard.summary(PLANTS, false_alarms, _tell)
+        _tell(f"{len(SEEDED_BUGS)} seeded bugs, {false_alarms} correct pairs")
+        found["bugs"] = scoreboard.summarize(SEEDED_BUGS, false_alarms, _tell)
     return found | {
         "when": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "seconds": round(time.monotonic() - start, 1),
-        "command": "python -m parity " + " ".join(sys.argv[1:]),
+        "command": "python -m verification " + " ".join(sys.argv[1:]),
         "verdict": _verdict(comparisons, found.get("bugs")),
         "environment": [list(item) for item in settings.describe().items()],
     }
@@ -108,9 +108,7 @@ def _verdict(comparisons: list[bool], bugs: Row | None) -> Row:
     equal = all(comparisons)
     if bugs:
         (caught, of), (accused, pairs) = bugs["caught"], bugs["false_alarms"]
-        text += (
-            f"; {caught} of {of} planted bugs caught, {accused} of {pairs} correct pairs accused"
-        )
+        text += f"; {caught} of {of} seeded bugs caught, {accused} of {pairs} correct pairs accused"
         equal &= caught == of and not accused
     return {"equal": equal, "text": text}
 

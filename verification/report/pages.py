@@ -15,7 +15,7 @@ from verification.report.html import BAD, COLD, GOOD, HOT, Cell, Report, Row, Se
 DASH = "\N{EN DASH}"
 ERRORS = {"output": "output", "parameter": "parameter gradient", "input": "input gradient"}
 SIDES = {"flax": "Flax", "torch": "PyTorch", "floor": "floor"}
-OUTCOMES = ("caught", "located", "diagnosed")
+OUTCOMES = ("caught", "located", "named")
 # Signs that Markdown reads, but for an underscore inside a word.
 MARKDOWN_SIGNS = re.compile(r"[\\`*|~\[\]]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 
@@ -152,19 +152,19 @@ def _precision(rows: Sequence[Mapping[str, Any]]) -> Section:
         cells = [
             Cell(number(r.get(f"{side}_{of}")), quiet.get(side, "number")) for side, of in kinds
         ]
-        verdict = _mark(r["equal"], "in line", "out of line")
+        verdict = _mark(r["equal"], "within tolerance", "beyond tolerance")
         return Row([Cell(r["component"]), Cell(r["dtype"]), verdict, *cells], not r["equal"])
 
     order = list(dict.fromkeys(r["component"] for r in rows))
     ordered = sorted(rows, key=lambda r: order.index(r["component"]))
     good = sum(bool(r["equal"]) for r in rows)
     about = (
-        "Each framework's error against the same computation in float64. It is in line if it is at "
-        "most twice the other framework's error, plus the floor that rounding sets."
+        "Each framework's error against the same computation in float64. It is within tolerance if "
+        "it is at most twice the other framework's error, plus the floor that rounding sets."
     )
     columns = ["component", "dtype", "verdict", *(f"{of}: {SIDES[side]}" for side, of in kinds)]
     table = Table("Errors beside their floors", columns, [row(r) for r in ordered], "grouped")
-    summary, failed = f"{good} of {len(rows)} in line", good < len(rows)
+    summary, failed = f"{good} of {len(rows)} within tolerance", good < len(rows)
     return Section("precision", "Low precision", summary, [about], [table], failed)
 
 
@@ -187,16 +187,18 @@ def _heat(maps: Sequence[Mapping[str, Any]]) -> Section:
 def _bugs(bugs: Mapping[str, Any]) -> Section:
     counts = [(name, *bugs[name]) for name in (*OUTCOMES, "false_alarms") if bugs.get(name)]
     tables = list(_bug_tables(bugs, counts))
-    about = ["Real porting mistakes, planted into the PyTorch side one at a time."]
+    about = ["Real porting mistakes, seeded into the PyTorch side one at a time."]
     for outcome in OUTCOMES:
         if missed := [row["id"] for row in bugs.get("rows") or () if not row[outcome]]:
             about.append(f"Not {outcome}: {', '.join(missed)}.")
-    if bugs.get("waiting"):
-        about.append(f"{bugs['waiting']} more wait for features that the model does not have yet.")
+    if bugs.get("pending"):
+        about.append(
+            f"{bugs['pending']} more are pending: they need features that are still to come."
+        )
     said = (f"{_words(name)} {part} of {whole}" for name, part, whole in counts)
     failed = any(part < whole for name, part, whole in counts if name == "caught")
     failed |= any(part for name, part, _ in counts if name == "false_alarms")
-    return Section("bugs", "Planted bugs", ", ".join(said), about, tables, failed)
+    return Section("bugs", "Seeded bugs", ", ".join(said), about, tables, failed)
 
 
 def _bug_tables(bugs: Mapping[str, Any], counts: Sequence[tuple]) -> Iterator[Table]:

@@ -8,17 +8,17 @@ from dataclasses import asdict, dataclass
 from transformer_spec.fields import require
 from transformer_spec.presets import get
 from verification.low_precision import ErrorPair
-from verification.runs.drift import Drift, drift
-from verification.runs.long_runs import (
+from verification.runs.low_precision import Drift, measure_drift
+from verification.runs.recorded_runs import (
     SIDES,
     TOLERANCE,
     Agreement,
-    agreement,
-    record,
-    record_given,
-    start_of,
+    compare_runs,
+    initial_parameters,
+    record_run,
+    record_run_with_decisions,
 )
-from verification.runs.set_ups import FAMILIES, set_up
+from verification.runs.setups import FAMILIES, make_setup
 
 NARROW = ("float32", "bfloat16")
 WINDOW = 100
@@ -34,21 +34,21 @@ class Entry:
     drifts: dict[str, Drift]
 
     @property
-    def in_line(self) -> bool:
-        apart = self.agreement.worst > TOLERANCE or self.agreement.turned > 0
-        return not apart and not any(d.out_of_line() for d in self.drifts.values())
+    def within_tolerance(self) -> bool:
+        apart = self.agreement.worst > TOLERANCE or self.agreement.changed_choices > 0
+        return not apart and not any(d.beyond_tolerance() for d in self.drifts.values())
 
 
-def measure(name: str, accumulation: int, updates: int) -> Entry:
+def measure_runs(name: str, accumulation: int, updates: int) -> Entry:
     """Both twins in three dtypes, from the same weights."""
-    setup = set_up(name, updates, accumulation)
-    start, marks = start_of(setup), marks_of(updates)
-    ours, truth = (record(setup, side, start, updates, marks, "float64") for side in SIDES)
+    setup = make_setup(name, updates, accumulation)
+    start, marks = initial_parameters(setup), marks_of(updates)
+    ours, truth = (record_run(setup, side, start, updates, marks, "float64") for side in SIDES)
     drifts = {}
     for dtype in NARROW:
-        flax, torch = (record_given(truth, side, dtype) for side in SIDES)
-        drifts[dtype] = drift(truth, flax, torch, dtype, min(WINDOW, updates))
-    return Entry(name, accumulation, agreement(ours, truth), drifts)
+        flax, torch = (record_run_with_decisions(truth, side, dtype) for side in SIDES)
+        drifts[dtype] = measure_drift(truth, flax, torch, dtype, min(WINDOW, updates))
+    return Entry(name, accumulation, compare_runs(ours, truth), drifts)
 
 
 def marks_of(updates: int) -> list[int]:
@@ -56,7 +56,7 @@ def marks_of(updates: int) -> list[int]:
     return sorted({10**n for n in range(len(str(updates)))} | {updates})
 
 
-def run(options: argparse.Namespace) -> int:
+def run_command(options: argparse.Namespace) -> int:
     """Print the table row by row; 1 where a run is out of line."""
     require(options.updates >= 4, "updates", options.updates, "at least 4")
     names = options.names or FAMILIES
@@ -65,18 +65,18 @@ def run(options: argparse.Namespace) -> int:
     entries = []
     for name in names:
         for accumulation in options.accumulation:
-            entries.append(measure(name, accumulation, options.updates))
+            entries.append(measure_runs(name, accumulation, options.updates))
             if not options.json:
                 print("\n".join(lines(entries[-1])), flush=True)
     if options.json:
         print(json.dumps([asdict(entry) for entry in entries], indent=1))
-    return 0 if all(entry.in_line for entry in entries) else 1
+    return 0 if all(entry.within_tolerance for entry in entries) else 1
 
 
 def lines(entry: Entry) -> Iterator[str]:
     """What a person reads of one set-up."""
     a = entry.agreement
-    verdict = "IN LINE" if entry.in_line else "OUT OF LINE"
+    verdict = "WITHIN TOLERANCE" if entry.within_tolerance else "BEYOND TOLERANCE"
     yield f"{entry.name}, {entry.accumulation} to an update: {verdict}"
     kinds = ("loss", "grad_norm", "moved", "first_moment", "second_moment")
     shown = ", ".join(f"{kind} {getattr(a, kind):.1e}" for kind in kinds)

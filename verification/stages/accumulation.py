@@ -45,7 +45,7 @@ class Given:
         return self.shares * (self.counts.sum() / self.counts)[:, None]
 
 
-def compare(train: TrainConfig, tolerance: float = 1e-12) -> Iterator[Finding]:
+def compare_accumulation(train: TrainConfig, tolerance: float = 1e-12) -> Iterator[Finding]:
     """Where the clipped gradients of an update in small batches differ, and why."""
     config = replace(
         train,

@@ -31,7 +31,7 @@ def read(path: Path, dtype: str) -> Named:
 READERS: dict[str, Callable[[Path, str], Named]] = {"flax": read, "torch": read}
 
 
-def compare() -> list[Finding]:
+def compare_checkpoints() -> list[Finding]:
     """Where what the two sides read differs in dtype or value, and why."""
     stored = _stored()
     with tempfile.TemporaryDirectory() as directory:

@@ -17,7 +17,7 @@ START, PADDING, LOWEST, VOCABULARY, IGNORED = 3, 2, 5, 23, (-100, -1)
 BATCH, LENGTH = 3, 7
 
 
-def compare() -> list[Finding]:
+def compare_decoder_inputs() -> list[Finding]:
     """Where the twins' decoder inputs differ, and why."""
     labels = _labels()
     ours = np.asarray(flax_losses.shift_right(jnp.asarray(labels), START, PADDING))

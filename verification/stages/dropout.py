@@ -15,7 +15,7 @@ from verification.stages.finding import Finding
 SITE = "dropout"
 
 
-def compare(
+def compare_dropout(
     reference: tuple[Recording, Recording], candidate: tuple[Recording, Recording]
 ) -> list[Finding]:
     """Where dropout differs, and how, from two training runs of each side."""

@@ -15,7 +15,9 @@ from verification.stages.finding import Finding
 SIGMAS = 6.0
 
 
-def compare(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> list[Finding]:
+def compare_initialization(
+    ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]
+) -> list[Finding]:
     """Where the distributions differ; `ours` and `theirs` are fresh parameters by name."""
     causes = [cause for group in _groups(ours, theirs) for cause in _differences(*group)]
     return [Finding("init", "distribution of fresh parameters", None, causes)] if causes else []

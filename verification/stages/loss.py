@@ -19,7 +19,7 @@ TorchLoss = Callable[[Tensor, Tensor, Tensor, float], Tensor]
 BATCH, LENGTH, VOCABULARY, SMOOTHING = 3, 7, 113, 0.1
 
 
-def compare(dtype: str = "float64", tolerance: float = 1e-12) -> list[Finding]:
+def compare_losses(dtype: str = "float64", tolerance: float = 1e-12) -> list[Finding]:
     """Where the twins' losses differ, and why. Rows hold different numbers of tokens."""
     rng = np.random.default_rng(23)
     logits = 2 * rng.normal(size=(BATCH, LENGTH, VOCABULARY))

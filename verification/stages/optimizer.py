@@ -55,7 +55,9 @@ class Update:
     after: Named
 
 
-def compare(model: ModelConfig, train: TrainConfig, tolerance: float = 1e-12) -> list[Finding]:
+def compare_updates(
+    model: ModelConfig, train: TrainConfig, tolerance: float = 1e-12
+) -> list[Finding]:
     """Where the twins' updates differ, part by part; in float64, from random gradients."""
     config = replace(train, dtype="float64", **SETTINGS)
     twin = build_model(model).double()

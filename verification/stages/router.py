@@ -25,7 +25,7 @@ SIZES = {"number of layers": LAYERS, "number of experts": EXPERTS, "top_k": TOP_
 Losses = tuple[np.ndarray, np.ndarray]
 
 
-def compare(tolerance: float = 1e-12) -> list[Finding]:
+def compare_router_losses(tolerance: float = 1e-12) -> list[Finding]:
     """Where the twins' router losses differ, and why. Rows hold different numbers of tokens."""
     ours = _flax()
     logits = torch.tensor(_logits()).requires_grad_()

@@ -37,7 +37,9 @@ SCHEDULES = (
 )
 
 
-def compare(d_model: int = 13, total: int = 40, tolerance: float = 1e-12) -> list[Finding]:
+def compare_schedules(
+    d_model: int = 13, total: int = 40, tolerance: float = 1e-12
+) -> list[Finding]:
     """Where the learning-rate sequences of the two sides differ, for every schedule."""
     sizes = {"peak": 0.3, "d_model": d_model, "total_steps": total}
     counts = range(1, total + 3)

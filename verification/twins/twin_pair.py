@@ -21,7 +21,7 @@ Inputs = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class TwinPair:
-    """The Flax side of a case, built once; and its torch twin, built anew under every plant."""
+    """The Flax side of a case, built once; and its torch twin, built anew with every bug."""
 
     config: ModelConfig
     inputs: Inputs

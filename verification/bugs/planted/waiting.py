@@ -1,5 +1,0 @@
-"""Known mistakes that cannot be planted yet, and the feature that each one waits for."""
-
-from verification.bugs.planted.waiting_generation import GENERATION
-
-WAITING = GENERATION
