@@ -8,6 +8,7 @@ import torch
 import flax_transformer.blocks as flax_blocks
 import torch_reference.blocks as torch_blocks
 import torch_reference.norms as torch_norms
+from parity.observe.flax_side import compile_fast
 from transformer_spec.config import (
     DeepNorm,
     LayerNorm,
@@ -18,7 +19,7 @@ from transformer_spec.config import (
     StdLayerNorm,
 )
 from verification.twins.hostile import hostile_config, normal, random_mask
-from verification.twins.pair import Pair, quick
+from verification.twins.pair import Pair
 
 B, T, S, D = 2, 5, 7, 13
 
@@ -56,7 +57,7 @@ def test_a_sandwich_whose_outer_norms_give_nothing_is_the_identity(float64):
     silent = {name: {"scale": jnp.zeros(D)} for name in names}
     given = {name: jnp.asarray(value) for name, value in block.inputs.items()}
     assert names == ["attn_out_norm", "cross_out_norm", "ffn_out_norm"]
-    out = quick(block.call_flax)(block.params | silent, **given)
+    out = compile_fast(block.call_flax)(block.params | silent, **given)
     np.testing.assert_array_equal(np.asarray(out), block.inputs["x"])
 
 

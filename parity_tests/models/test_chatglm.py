@@ -23,10 +23,11 @@ import torch_reference
 import torch_reference.masks as torch_masks
 import torch_reference.stacks as torch_stacks
 from parity.judge.errors import FLOAT64_TOLERANCE, difference
+from parity.observe.flax_side import compile_fast
 from parity.observe.weights import torch_parameters
 from transformer_hub import families
 from verification.twins.hostile import tokens
-from verification.twins.pair import Pair, quick
+from verification.twins.pair import Pair
 
 T, F = True, False
 LAYERS, HEADS, HEAD = 2, 3, 8
@@ -112,7 +113,7 @@ def test_model_in_numpy():
     theirs = dict(FAMILY.layout(CONFIG).to_theirs(torch_parameters(pair.torch)))
     expected = published(theirs, IDS)[TOKENS]
     arrays = {name: jnp.asarray(x) for name, x in inputs.items()}
-    flax = quick(lambda params: pair.call_flax(params, **arrays))(pair.params)
+    flax = compile_fast(lambda params: pair.call_flax(params, **arrays))(pair.params)
     reference = pair.call_torch(**{name: torch.tensor(x) for name, x in inputs.items()})
     for logits in (np.asarray(flax), reference.detach().numpy()):
         assert difference("logits", logits[TOKENS], expected).error <= FLOAT64_TOLERANCE

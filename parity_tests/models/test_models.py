@@ -14,6 +14,7 @@ import flax_transformer
 import torch_reference
 from parity.judge.errors import difference, differences
 from parity.observe import weights
+from parity.observe.flax_side import compile_fast
 from transformer_spec import parameters
 from transformer_spec.config import (
     Causal,
@@ -28,7 +29,7 @@ from transformer_spec.config import (
 )
 from transformer_spec.presets import PRESETS
 from verification.twins.hostile import hostile_config, tokens
-from verification.twins.pair import Pair, quick, tensors
+from verification.twins.pair import Pair, tensors
 from verification.twins.small_presets import TARGET as T
 from verification.twins.small_presets import model_inputs, repeated_but_for_constants, small_presets
 from verification.twins.weights import unit_scores
@@ -173,7 +174,7 @@ def influence(
         out = pair.call_flax(params, **{k: jnp.asarray(v) for k, v in inputs.items()})
         return jnp.square(out[:, query]).sum()
 
-    ours = quick(jax.grad(flax_logits))(pair.params[stack]["pos_embed"]["embedding"])
+    ours = compile_fast(jax.grad(flax_logits))(pair.params[stack]["pos_embed"]["embedding"])
     table = getattr(pair.torch, stack).pos_embed.weight
     out = pair.torch(**tensors(inputs))[:, query].square().sum()
     (theirs,) = torch.autograd.grad(out, table)
@@ -220,7 +221,7 @@ def test_every_target_position_sees_the_whole_source(float64):
 
 
 def both_logits(pair: Pair, inputs: dict) -> list[np.ndarray]:
-    ours = quick(pair.call_flax)(pair.params, **inputs)
+    ours = compile_fast(pair.call_flax)(pair.params, **inputs)
     return [np.asarray(ours), pair.call_torch(**tensors(inputs)).numpy(force=True)]
 
 
@@ -270,7 +271,7 @@ def test_rows_do_not_see_each_other(float64, name):
 
 def headed(pair: Pair, inputs: dict) -> list[dict[str, np.ndarray]]:
     """All that an encoder with heads gives, in both twins."""
-    ours = quick(pair.call_flax)(pair.params, **inputs)
+    ours = compile_fast(pair.call_flax)(pair.params, **inputs)
     theirs = pair.call_torch(**tensors(inputs))
     return [
         {name: np.asarray(ours._asdict()[name]) for name in ours._fields},
