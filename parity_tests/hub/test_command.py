@@ -60,7 +60,7 @@ class TestCommands:
             ("export {good} {tmp}/out --family lama", "no 'lama'; did you mean llama?"),
             ("import {good}", "the following arguments are required: OUT"),
             ("inspct {good}", "no 'inspct'; did you mean inspect?"),
-            ("export {good} {tmp}/out --famly bert", "--famly: no such flag; did you mean --family?"),
+            ("export {good} out --famly bert", "--famly: no such flag; did you mean --family?"),
             ("inspect {good} more", "more: one argument too many"),
             ("import {tmp}/run {tmp}/out", "model_type"),
         ],

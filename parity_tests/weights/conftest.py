@@ -11,7 +11,7 @@ from transformer_hub import from_pretrained, save_pretrained
 
 @pytest.fixture(scope="class")
 def directory(request, tmp_path_factory):
-    """The files of `request.cls`, which is a HubModel."""
+    """The files of `request.cls`, which is a PublishedModel."""
     directory = tmp_path_factory.mktemp("published")
     request.cls.archive.unpack(request.cls.members, directory)
     return directory
@@ -20,7 +20,7 @@ def directory(request, tmp_path_factory):
 @pytest.fixture(scope="class")
 def opened(request, directory):
     """The model read; what its twins in float64 compute. They are not kept: they may be large."""
-    from parity_tests.weights.hub import Opened
+    from parity_tests.weights.published_model import Opened
     from parity_tests.weights.twins import PublishedTwins
 
     pretrained = from_pretrained(directory / request.cls.source)

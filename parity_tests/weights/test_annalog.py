@@ -146,7 +146,7 @@ def test_the_twins_agree(ours, figure):
     figure(TITLE, "twins, float64", f"{worst(*ours):.1e}")
 
 
-def test_float32_is_in_line(named, inputs, ours, figure):
+def test_float32_is_within_tolerance(named, inputs, ours, figure):
     errors = low_precision(PublishedTwins(CONFIG, named, "float32"), inputs, ours[1])
     figure(TITLE, "float32: flax / torch", " / ".join(f"{error:.1e}" for error in errors))
 

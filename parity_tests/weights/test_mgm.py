@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from parity_tests.weights.archives import Archive
-from parity_tests.weights.hub import HubModel
 from parity_tests.weights.padding import padded
+from parity_tests.weights.published_model import PublishedModel
 
 FOLDER = "mgm/resources/general_model"
 BEGIN, VOCABULARY = 2, 9669
 
 
 @pytest.mark.xdist_group("mgm")
-class TestMGM(HubModel):
+class TestMGM(PublishedModel):
     title = "GPT-2 (MGM)"
     archive = Archive(
         "microformer-mgm==0.5.8",

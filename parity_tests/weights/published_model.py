@@ -1,4 +1,4 @@
-"""What every published model in the hub's format is put through."""
+"""The tests that every published model in a format of the hub goes through."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,14 +35,14 @@ class Original:
 
 @pytest.mark.weights
 @pytest.mark.usefixtures("float64")
-class HubModel:
+class PublishedModel:
     """The tests; a subclass says which model it is, and adds its known answer.
 
     Attributes:
         title: its row in the table of figures.
         archive: where it is.
         members: file -> its place in the archive.
-        source: what our readers are given; "" is the directory of the files.
+        source: the file that our readers are given; "": the directory of the files.
         parameters: how many it has.
         original, auto: the class of transformers whose weights these are, and the one by which
             transformers opens what is written.
@@ -99,6 +99,6 @@ class HubModel:
         originals.same_bits(originals.run(model, opened.inputs), original.outputs)
         figure(self.title, "opened by transformers", "same bits")
 
-    def test_float32_is_in_line(self, opened, in_float32, figure):
+    def test_float32_is_within_tolerance(self, opened, in_float32, figure):
         errors = low_precision(in_float32, opened.inputs, opened.torch)
         figure(self.title, "float32: flax / torch", " / ".join(f"{e:.1e}" for e in errors))
