@@ -6,7 +6,7 @@ import flax.linen as nn
 from jaxtyping import Array, Bool, Float
 
 from flax_transformer.attention import Attention
-from flax_transformer.cache import Remember
+from flax_transformer.cache import LayerCache
 from flax_transformer.dropout import Dropout
 from flax_transformer.moe import make_ffn
 from flax_transformer.norms import make_norm
@@ -57,16 +57,23 @@ class Block(nn.Module):
         memory_mask: Bool[Array, "..."] | None = None,
         rotation: Rotation | None = None,
         bias: Float[Array, "..."] | None = None,
-        remember: Remember | None = None,
-        *,
+        cache: LayerCache | None = None,
         deterministic: bool = True,
-    ) -> Float[Array, "B T D"]:
+    ) -> tuple[Float[Array, "B T D"], LayerCache | None]:
+        """The output, and the layer's cache with these tokens appended, where there is one.
+
+        A pure function of its arguments: blocks can be scanned over, or recomputed backward.
+        """
+
         def attend(h):
-            out, _ = self.attn(h, None, mask, rotation, bias, remember, deterministic=deterministic)
+            nonlocal cache
+            out, _, cache = self.attn(
+                h, None, mask, rotation, bias, cache, deterministic=deterministic
+            )
             return self.attn_out_dropout(out, deterministic=deterministic)
 
         def attend_to_memory(h):
-            out, _ = self.cross_attn(h, memory, memory_mask, deterministic=deterministic)
+            out, _, _ = self.cross_attn(h, memory, memory_mask, deterministic=deterministic)
             return self.cross_out_dropout(out, deterministic=deterministic)
 
         def feed_forward(h):
@@ -76,7 +83,8 @@ class Block(nn.Module):
         x = self._residual(x, self.attn_norm, attend, self.attn_out_norm)
         if self.cross_attention:
             x = self._residual(x, self.cross_norm, attend_to_memory, self.cross_out_norm)
-        return self._residual(x, self.ffn_norm, feed_forward, self.ffn_out_norm)
+        x = self._residual(x, self.ffn_norm, feed_forward, self.ffn_out_norm)
+        return x, cache
 
     def _residual(
         self,

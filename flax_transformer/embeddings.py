@@ -1,6 +1,7 @@
 """Token embeddings and the output head tied to them."""
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
@@ -32,16 +33,27 @@ class Embed(nn.Module):
         return jnp.einsum("BTD,VD->BTV", hidden * self.config.head_scale, self.embedding)
 
 
+def host_values(x: Array) -> np.ndarray | None:
+    """The values of an array on the host; None under `jax.jit` and where an accelerator has them.
+
+    To read what an accelerator is still to compute would wait for it.
+    """
+    if isinstance(x, Tracer):
+        return None
+    on_host = not isinstance(x, jax.Array) or all(d.platform == "cpu" for d in x.devices())
+    return np.asarray(x) if on_host else None
+
+
 def check_ids(ids: Array, limit: int, name: str) -> None:
     """Raise ValueError unless `ids` are integers in [0, limit).
 
-    Under `jax.jit` there are no values to look at, only shapes: whoever jits checks beforehand.
+    Under `jax.jit` and on an accelerator only the dtype is checked, and an id out of range reads
+    another row: validate ids before jit, on the host.
     """
     if not jnp.issubdtype(ids.dtype, jnp.integer):
         raise ValueError(f"{name}: dtype {ids.dtype} is not usable; it must be an integer type")
-    if isinstance(ids, Tracer):
+    if (values := host_values(ids)) is None:
         return
-    values = np.asarray(ids)
     low, high = values.min(), values.max()
     if low < 0 or high >= limit:
         raise ValueError(f"{name}: ids {low}..{high} are not usable; they must be in [0, {limit})")

@@ -20,7 +20,7 @@ def causal_mask(
     """Query t sees keys up to t; with a window W, keys t - W + 1..t.
 
     Args:
-        queries, keys: the number of each token in its text.
+        queries, keys: the index of each token in its text.
 
     Differences: a window of (left, right) = (W, 0) in flash-attention kernels counts keys beside
     the query's own: W + 1 in all.
@@ -43,10 +43,10 @@ def decoder_mask(
     keys: Int[Array, "S"],
     prefix_mask: Bool[Array, "B S"] | None,
 ) -> Bool[Array, "#B 1 T S"]:
-    """What a decoder's queries see of the keys under the config's mask slot.
+    """Which keys a decoder's queries see under the mask slot of a layer.
 
     Raises:
-        ValueError: there is a prefix and the slot has no use for it.
+        ValueError: a prefix is given and the slot is not PrefixLM.
     """
     match slot:
         case spec.Causal(window=window):
@@ -69,17 +69,9 @@ def combine_masks(*masks: Bool[Array, "..."] | None) -> Bool[Array, "..."] | Non
     return reduce(operator.and_, given) if given else None
 
 
-def positions_from(
-    token_mask: Bool[Array, "B T"], before: Int[Array, "B"] | None = None
-) -> Int[Array, "B T"]:
-    """Each token's number among the tokens of its row: padding on the left shifts nothing.
-
-    Args:
-        before: how many tokens each row had before these; none where it is not given.
-    """
-    count = jnp.cumsum(token_mask.astype(jnp.int32), axis=1)
-    count = count if before is None else count + before[:, None]
-    return jnp.maximum(count - 1, 0)
+def positions_from(token_mask: Bool[Array, "B T"]) -> Int[Array, "B T"]:
+    """Each token's number among the tokens of its row: padding on the left shifts nothing."""
+    return jnp.maximum(jnp.cumsum(token_mask.astype(jnp.int32), axis=1) - 1, 0)
 
 
 def two_channel_positions(

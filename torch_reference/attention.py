@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from torch_reference.cache import Remember
+from torch_reference.cache import LayerCache
 from torch_reference.dropout import Dropout
 from torch_reference.masks import check_mask
 from torch_reference.norms import widen
@@ -51,7 +51,7 @@ def dot_product_attention(
         scale: the factor on the scores, head_dim**-0.5 in the paper.
         bias: added to the scaled scores of each head: ALiBi's or T5's.
         temperature: above 1 evens the weights out, toward 0 makes them one-hot.
-        dropout: applied to the weights that multiply V; the returned weights are whole.
+        dropout: applied to the weights that multiply V, not to those returned.
     Raises:
         ValueError: the mask has another dtype or shape, or the temperature is not above 0.
     Source: Vaswani et al. 2017, equation 1; Shazeer 2019 (one key/value head); Ainslie et al. 2023
@@ -82,8 +82,8 @@ class Attention(nn.Module):
     """O = concat(head_1 .. head_N) Wo, where head_n attends with x Wq to memory Wk, memory Wv.
 
     Self-attention where memory is None, cross-attention otherwise. Biases, widths, heads and scale
-    are the config's. A rotation turns queries and keys, a bias is added to the scores: what the
-    config's positions ask for, in self-attention alone.
+    are the config's. In self-attention, the config's positions may rotate queries and keys or add a
+    bias to the scores.
 
     Source: Vaswani et al. 2017, section 3.2.2.
     Differences: `nn.MultiheadAttention` of torch fuses Wq, Wk, Wv into `in_proj_weight`, expects
@@ -106,14 +106,15 @@ class Attention(nn.Module):
         mask: Bool[Tensor, "..."] | None = None,
         rotation: Rotation | None = None,
         bias: Float[Tensor, "..."] | None = None,
-        remember: Remember | None = None,
+        cache: LayerCache | None = None,
         *,
         temperature: float = 1.0,
-    ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B N T S"]]:
-        """The output and the attention weights. Nobody pays for weights that are not used.
+    ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B N T S"], LayerCache | None]:
+        """The output, the attention weights, and the cache with these keys and values appended.
 
         Args:
-            remember: a cache's: S is then the number of its slots, in `mask` and `bias` too.
+            cache: of the keys and values before these: S is then the number of its slots, in `mask`
+                and `bias` too. What it keeps is rounded to its dtype, and read back in that of q.
         """
         memory = x if memory is None else memory
         q = tap("q", self._heads(self.q_proj(x)))
@@ -122,9 +123,10 @@ class Attention(nn.Module):
             q = tap("q_rotated", rotate(q, rotation, self.config.interleaved))
             k = tap("k_rotated", rotate(k, rotation, self.config.interleaved))
         v = tap("v", self._heads(self.v_proj(memory)))
-        if remember is not None:
-            k, v = remember(k, v)
-            k, v = tap("k_cached", k), tap("v_cached", v)
+        if cache is not None:
+            cache = cache.append(k, v)
+            k = tap("k_cached", cache.keys.to(q.dtype))
+            v = tap("v_cached", cache.values.to(v.dtype))
         context, weights = dot_product_attention(
             q,
             k,
@@ -135,7 +137,7 @@ class Attention(nn.Module):
             temperature=temperature,
             dropout=self.weights_dropout,
         )
-        return self.o_proj(context.reshape(*x.shape[:2], -1)), weights
+        return self.o_proj(context.reshape(*x.shape[:2], -1)), weights, cache
 
     def _heads(self, x: Float[Tensor, "B T W"]) -> Float[Tensor, "B T N H"]:
         return x.reshape(*x.shape[:2], -1, self.config.head_size)

@@ -6,7 +6,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from torch_reference.attention import Attention
-from torch_reference.cache import Remember
+from torch_reference.cache import LayerCache
 from torch_reference.dropout import Dropout
 from torch_reference.moe import make_ffn
 from torch_reference.norms import make_norm
@@ -56,14 +56,20 @@ class Block(nn.Module):
         memory_mask: Bool[Tensor, "..."] | None = None,
         rotation: Rotation | None = None,
         bias: Float[Tensor, "..."] | None = None,
-        remember: Remember | None = None,
-    ) -> Float[Tensor, "B T D"]:
+        cache: LayerCache | None = None,
+    ) -> tuple[Float[Tensor, "B T D"], LayerCache | None]:
+        """The output, and the layer's cache with these tokens appended, where there is one.
+
+        A pure function of its arguments: blocks can be scanned over, or recomputed backward.
+        """
+
         def attend(h):
-            out, _ = self.attn(h, None, mask, rotation, bias, remember)
+            nonlocal cache
+            out, _, cache = self.attn(h, None, mask, rotation, bias, cache)
             return self.attn_out_dropout(out)
 
         def attend_to_memory(h):
-            out, _ = self.cross_attn(h, memory, memory_mask)
+            out, _, _ = self.cross_attn(h, memory, memory_mask)
             return self.cross_out_dropout(out)
 
         def feed_forward(h):
@@ -72,7 +78,8 @@ class Block(nn.Module):
         x = self._residual(x, self.attn_norm, attend, self.attn_out_norm)
         if self.cross_attention:
             x = self._residual(x, self.cross_norm, attend_to_memory, self.cross_out_norm)
-        return self._residual(x, self.ffn_norm, feed_forward, self.ffn_out_norm)
+        x = self._residual(x, self.ffn_norm, feed_forward, self.ffn_out_norm)
+        return x, cache
 
     def _residual(
         self,

@@ -1,5 +1,9 @@
 """Token embeddings and the output head tied to them."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -29,17 +33,42 @@ class Embed(nn.Module):
         return torch.einsum("BTD,VD->BTV", hidden * self.config.head_scale, self.weight)
 
 
+def host_values(x: Tensor) -> Tensor | None:
+    """The values of a tensor on the host; None under `torch.compile` and where a device has them.
+
+    To read what an accelerator is still to compute would wait for it.
+    """
+    return None if torch.compiler.is_compiling() or x.device.type != "cpu" else x
+
+
+@contextmanager
+def unchecked_ids() -> Iterator[None]:
+    """Inside, the values of ids are not read, only their dtypes: they are known to be right.
+
+    Differences: jax compiles a training step, and a compiled one reads no values.
+    """
+    token = _checking.set(False)
+    try:
+        yield
+    finally:
+        _checking.reset(token)
+
+
+_checking = ContextVar("_checking", default=True)
+
+
 def check_ids(ids: Tensor, limit: int, name: str) -> None:
     """Raise ValueError unless `ids` are integers in [0, limit).
 
-    Under `torch.compile` and on the meta device there are no values to look at, only shapes.
+    Under `torch.compile` and on an accelerator only the dtype is checked, and an id out of range
+    reads another row or ends the program: validate ids before, on the host.
     """
     if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
         kind = str(ids.dtype).removeprefix("torch.")
         raise ValueError(f"{name}: dtype {kind} is not usable; it must be an integer type")
-    if torch.compiler.is_compiling() or ids.is_meta:
+    if (values := host_values(ids)) is None or not _checking.get():
         return
-    low, high = (int(bound) for bound in torch.aminmax(ids))
+    low, high = (int(bound) for bound in torch.aminmax(values))
     if low < 0 or high >= limit:
         raise ValueError(f"{name}: ids {low}..{high} are not usable; they must be in [0, {limit})")
 

@@ -1,11 +1,13 @@
 """Encoder and decoder: embeddings, positions, blocks and, under pre-norm, a final norm."""
 
+from typing import NamedTuple
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from torch_reference.blocks import Block
-from torch_reference.cache import KVCache, read_on, refuse_beside_cache
+from torch_reference.cache import KVCache, check_room, refuse_beside_cache
 from torch_reference.dropout import Dropout
 from torch_reference.embeddings import Embed, check_inputs, check_positions, check_token_types
 from torch_reference.masks import (
@@ -19,11 +21,30 @@ from torch_reference.masks import (
 )
 from torch_reference.norms import make_norm
 from torch_reference.positions import Rotation, make_positions, make_rotary, make_score_bias
-from transformer_spec.config import ModelConfig, TwoChannelRotary
+from transformer_spec.config import Causal, ModelConfig, PrefixLM, TwoChannelRotary
 
 TokenMask = Bool[Tensor, "..."] | None
 Mask = Bool[Tensor, "..."] | None
 Positions = Int[Tensor, "..."] | None
+ScoreBias = Float[Tensor, "..."] | None
+
+
+class Text(NamedTuple):
+    """Tokens of a text, S of them: what masks, rotations and biases need to know.
+
+    indices: [S], the place of each in its text. positions: their ids [B or 1, S], or [B, 2, S] of
+    two channels. token_mask, prefix_mask: bool [B, S].
+    """
+
+    indices: Int[Tensor, "S"]
+    positions: Int[Tensor, "..."]
+    token_mask: TokenMask
+    prefix_mask: TokenMask
+
+    def take(self, indices: Int[Tensor, "K"]) -> "Text":
+        """The tokens at these places of a whole text."""
+        masks = [m if m is None else m[:, indices] for m in (self.token_mask, self.prefix_mask)]
+        return Text(indices, self.positions[..., indices], *masks)
 
 
 class Stack(nn.Module):
@@ -78,18 +99,17 @@ class Stack(nn.Module):
             )
         return x if self.embed_norm is None else self.embed_norm(x)
 
-    def attention_positions(
-        self, positions: Tensor, key_positions: Tensor
-    ) -> tuple[Rotation | None, Float[Tensor, "..."] | None]:
-        """The rotation of queries and keys, and the bias on scores, that positions ask for."""
-        rotation = bias = None
-        if self.rotary is not None:
-            # One channel, or the two that stand before the tokens' axis.
-            channels = positions[..., None] if positions.ndim == 2 else positions.swapaxes(1, 2)
-            rotation = self.rotary(channels)
-        if self.rel_bias is not None:
-            bias = self.rel_bias(positions, key_positions)
-        return rotation, bias
+    def rotation(self, positions: Tensor) -> Rotation | None:
+        """The rotation of queries and keys, where the position slot asks for one."""
+        if self.rotary is None:
+            return None
+        # One channel, or the two that stand before the tokens' axis.
+        channels = positions[..., None] if positions.ndim == 2 else positions.swapaxes(1, 2)
+        return self.rotary(channels)
+
+    def score_bias(self, positions: Tensor, key_positions: Tensor) -> ScoreBias:
+        """The bias on scores, where the position slot asks for one."""
+        return None if self.rel_bias is None else self.rel_bias(positions, key_positions)
 
     def finish(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         return x if self.final_norm is None else self.final_norm(x)
@@ -107,28 +127,30 @@ class Encoder(Stack):
         token_types: Positions = None,
         *,
         embed: Embed | None = None,
+        tokens_name: str = "tokens",
     ) -> Float[Tensor, "B T D"]:
         """Hidden states [B, T, D].
 
         Args:
             tokens: ids [B, T].
             token_mask: bool [B, T], False at padding; padding is not attended to.
-            mask: bool, broadcastable to [B, N, T, T]: whatever else restricts attention.
+            mask: bool, broadcastable to [B, N, T, T]: any further restriction of attention.
             positions: ids [B, T]; by default each token's number among the tokens of its row.
             token_types: the segment of each token [B, T]; by default 0.
             embed: the shared token embedding, where the config shares one.
+            tokens_name: what errors call the tokens.
         Raises:
             ValueError: an argument has the wrong shape, dtype or range; the message names it.
         """
-        check_inputs(self.config, tokens, token_mask, "tokens")
+        check_inputs(self.config, tokens, token_mask, tokens_name)
         mask = self_attention_mask(self.config, tokens, token_mask, mask, None)
         check_token_types(token_types, self.config, tokens.shape)
         positions = token_positions(self.config, tokens, token_mask, positions)
         x = self.inputs(tokens, positions, token_types, embed)
-        rotation, bias = self.attention_positions(positions, positions)
+        rotation, bias = self.rotation(positions), self.score_bias(positions, positions)
         x = self.embed_dropout(x)
         for layer in self.layers:
-            x = layer(x, mask, None, None, rotation, bias)
+            x, _ = layer(x, mask, None, None, rotation, bias)
         return self.finish(x)
 
 
@@ -159,6 +181,7 @@ class Decoder(Stack):
         memory: Float[Tensor, "B S D"] | None = None,
         memory_token_mask: TokenMask = None,
         embed: Embed | None = None,
+        tokens_name: str = "tokens",
     ) -> tuple[Float[Tensor, "B T D"], KVCache | None]:
         """Hidden states [B, T, D], and the cache with these tokens added to it.
 
@@ -168,42 +191,77 @@ class Decoder(Stack):
             prefix_mask: bool [B, T], True in the prefix that every query sees, under PrefixLM; with
                 a cache, a prefix is whole within one call.
             positions: [B, 2, T] under two-channel rotary positions.
-            cache: what was read before; it keeps positions, and other masks are not usable with it.
+            cache: what was read before; `mask` and `positions` are not usable beside it.
             memory: the encoder's output [B, S, D], padding where `memory_token_mask` is False.
         """
-        check_inputs(self.config, tokens, token_mask, "tokens")
+        check_inputs(self.config, tokens, token_mask, tokens_name)
         if prefix_mask is not None:
             check_token_mask(prefix_mask, tuple(tokens.shape), "prefix_mask")
-        if cache is None:
-            writer, at = None, torch.arange(tokens.shape[1], device=tokens.device)
-            own = decoder_mask(self.config.mask, at, at, prefix_mask)
-            mask = self_attention_mask(self.config, tokens, token_mask, mask, own)
-            positions = key_positions = token_positions(
-                self.config, tokens, token_mask, positions, prefix_mask
-            )
-        else:
+        if cache is not None:
             refuse_beside_cache(mask, positions)
-            writer, positions, mask = read_on(self.config, cache, tokens, token_mask, prefix_mask)
-            key_positions = writer.cache().positions
+            check_room(self.config, cache, tokens)
+        text, queries, cache = locate(
+            self.config, tokens, token_mask, positions, prefix_mask, cache
+        )
         memory_mask = None if memory_token_mask is None else padding_mask(memory_token_mask)
-        x = self.inputs(tokens, positions, None, embed)
-        rotation, bias = self.attention_positions(positions, key_positions)
+        x = self.inputs(tokens, queries.positions, None, embed)
+        rotation = self.rotation(queries.positions)
         x = self.embed_dropout(x)
+        # Layers with the same window and as many slots share a mask and a bias.
+        shared: dict[tuple[Causal | PrefixLM, int | None], tuple[Mask, ScoreBias]] = {}
+        layer_caches = []
         for i, layer in enumerate(self.layers):
-            remember = None if writer is None else writer.of(i)
-            x = layer(x, mask, memory, memory_mask, rotation, bias, remember)
-        return self.finish(x), None if writer is None else writer.cache()
+            layer_cache = None if cache is None else cache.layers[i]
+            kind = self.config.layer_mask(i), layer_cache and layer_cache.num_slots
+            if kind not in shared:
+                indices = layer_cache and layer_cache.token_indices(tokens.shape[1])
+                keys = text if indices is None else text.take(indices)
+                stack_mask = decoder_mask(kind[0], queries.indices, keys.indices, keys.prefix_mask)
+                shared[kind] = (
+                    self_attention_mask(self.config, tokens, keys.token_mask, mask, stack_mask),
+                    self.score_bias(queries.positions, keys.positions),
+                )
+            layer_mask, bias = shared[kind]
+            x, layer_cache = layer(x, layer_mask, memory, memory_mask, rotation, bias, layer_cache)
+            layer_caches.append(layer_cache)
+        return self.finish(x), cache and cache._replace(layers=tuple(layer_caches))
+
+
+def locate(
+    config: ModelConfig,
+    tokens: Tensor,
+    token_mask: TokenMask,
+    positions: Positions,
+    prefix_mask: TokenMask,
+    cache: KVCache | None,
+) -> tuple[Text, Text, KVCache | None]:
+    """The text, the tokens of this call within it, and the cache with their masks.
+
+    Without a cache, the tokens are the text.
+    """
+    indices = torch.arange(tokens.shape[1], device=tokens.device)
+    if cache is None:
+        positions = token_positions(config, tokens, token_mask, positions, prefix_mask)
+        text = Text(indices, positions, token_mask, prefix_mask)
+        return text, text, None
+    if token_mask is None:
+        token_mask = torch.ones_like(tokens, dtype=torch.bool)
+    cache = cache.with_masks(token_mask, prefix_mask)
+    masks = cache.token_mask, cache.prefix_mask
+    positions = token_positions(config, tokens, masks[0], None, masks[1])
+    text = Text(torch.arange(masks[0].shape[1], device=tokens.device), positions, *masks)
+    return text, text.take(cache.length + indices), cache
 
 
 def self_attention_mask(
-    config: ModelConfig, tokens: Tensor, token_mask: TokenMask, mask: Mask, own: Mask
+    config: ModelConfig, tokens: Tensor, token_mask: TokenMask, mask: Mask, stack_mask: Mask
 ) -> Mask:
     """All that restricts self-attention: the stack's own mask, padding, and the caller's."""
     batch, length = tokens.shape
     if mask is not None:
         check_mask(mask, (batch, config.num_heads, length, length))
     padding = None if token_mask is None else padding_mask(token_mask)
-    return combine_masks(own, padding, mask)
+    return combine_masks(stack_mask, padding, mask)
 
 
 def token_positions(

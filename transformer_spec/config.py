@@ -13,6 +13,7 @@ from transformer_spec.rotary import LinearScaling, Llama3Scaling, NoScaling, Yar
 from transformer_spec.slots import (
     Activation,
     ALiBi,
+    AlternatingWindow,
     Causal,
     DeepNorm,
     FeedForward,
@@ -36,6 +37,7 @@ from transformer_spec.slots import (
 __all__ = [
     "ALiBi",
     "Activation",
+    "AlternatingWindow",
     "Causal",
     "DeepNorm",
     "FeedForward",
@@ -79,7 +81,9 @@ class ModelConfig:
     position: (
         Sinusoidal | Learned | Rotary | TwoChannelRotary | ALiBi | RelativeBias | NoPosition
     ) = field("how order enters")
-    mask: Causal | PrefixLM = field("what a decoder's queries see; an encoder's see all", Causal())
+    mask: Causal | AlternatingWindow | PrefixLM = field(
+        "what a decoder's queries see; an encoder's see all", Causal()
+    )
     norm: LayerNorm | RMSNorm | StdLayerNorm = field("normalization layer")
     residual: PreNorm | PostNorm | SandwichNorm | DeepNorm = field(
         "where the norm sits around a sublayer"
@@ -147,7 +151,9 @@ class ModelConfig:
         head, rotary = self.head_size, self.position
         if isinstance(rotary, Rotary):
             width = self.rotary_size
-            expected = f"such that an even number of a head's {head} dimensions turn, 2 or more"
+            expected = (
+                f"such that an even number of a head's {head} dimensions is rotated, 2 or more"
+            )
             require(width >= 2 and width % 2 == 0, "position", rotary.fraction, expected)
         if isinstance(rotary, TwoChannelRotary):
             require(head % 4 == 0, "head_dim", head, "a multiple of 4 under TwoChannelRotary")
@@ -189,16 +195,24 @@ class ModelConfig:
         """The number of a decoder's blocks."""
         return self.num_decoder_layers or self.num_layers
 
+    def layer_mask(self, layer: int) -> Causal | PrefixLM:
+        """What the queries of one of a decoder's blocks see; blocks are numbered from 0."""
+        match self.mask:
+            case AlternatingWindow(window=window, full_every=every):
+                return Causal() if (layer + 1) % every == 0 else Causal(window=window)
+            case mask:
+                return mask
+
     @property
     def rotary_size(self) -> int:
-        """R, the dimensions of a head that turn; 0 where none does."""
+        """R, the number of a head's dimensions that are rotated."""
         return (
             int(self.head_size * self.position.fraction) if isinstance(self.position, Rotary) else 0
         )
 
     @property
     def interleaved(self) -> bool:
-        """Whether neighbouring dimensions turn together, instead of halves."""
+        """Whether neighbouring dimensions are rotated as pairs, instead of the two halves."""
         return isinstance(self.position, Rotary) and self.position.interleaved
 
     @property

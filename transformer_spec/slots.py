@@ -23,13 +23,13 @@ class Learned(Variant):
 
 @dataclass(frozen=True, kw_only=True)
 class Rotary(Variant):
-    """Queries and keys turned by angles that grow with position (Su et al. 2021).
+    """Queries and keys rotated by angles that grow with position (Su et al. 2021).
 
     Args:
         theta: base of the wavelengths.
-        fraction: the share of each head that turns, from its first dimension on.
+        fraction: the share of each head that is rotated, from its first dimension on.
         interleaved: pairs (0, 1), (2, 3), ... as in the paper and in GLM; else the two halves of
-            what turns are paired, (0, R/2), (1, R/2 + 1), ..., as in LLaMA's published weights.
+            the rotated part are paired, (0, R/2), (1, R/2 + 1), ..., as in LLaMA's weights.
         scaling: how frequencies are changed for texts longer than those trained on.
     """
 
@@ -46,7 +46,7 @@ class Rotary(Variant):
 
 @dataclass(frozen=True, kw_only=True)
 class TwoChannelRotary(Variant):
-    """Half of each head turned by one position, half by another (ChatGLM-6B; Du et al. 2022).
+    """Half of each head rotated by one position, half by another (ChatGLM-6B; Du et al. 2022).
 
     The first is the token's place in the prefix, where the answer stays at the prefix's last; the
     second is 0 in the prefix and counts the answer's tokens from 1.
@@ -61,7 +61,7 @@ class TwoChannelRotary(Variant):
 
 @dataclass(frozen=True, kw_only=True)
 class ALiBi(Variant):
-    """A penalty on scores that grows with distance, another slope per head (Press et al. 2022)."""
+    """A penalty on scores that grows with distance, with a slope per head (Press et al. 2022)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +100,19 @@ class Causal(Variant):
         check_types(self)
         usable = self.window is None or self.window >= 1
         require(usable, "window", self.window, "at least 1, or none")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlternatingWindow(Variant):
+    """`Causal` with a window W; every n-th layer, n = `full_every`, has none (Gemma 2: n = 2)."""
+
+    window: int
+    full_every: int = 2
+
+    def __post_init__(self):
+        check_types(self)
+        require(self.window >= 1, "window", self.window, "at least 1")
+        require(self.full_every >= 2, "full_every", self.full_every, "at least 2")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,9 +5,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from torch_reference import cache
+from torch_reference import stacks
 from torch_reference.masks import causal_mask
 from torch_reference.positions import RelativeBias, RotaryTable
+from torch_reference.stacks import self_attention_mask
 from verification.bugs.seeded_bug import SeededBug, github, swapped
 
 _table = RotaryTable.forward
@@ -30,8 +31,9 @@ def _from_the_first_query(self: RelativeBias, positions: Tensor, key_positions: 
     return _bias(self, positions - positions[:, :1], key_positions)
 
 
-def _unused(*masks: Tensor | None) -> None:
-    return None
+def _unused(config, tokens, token_mask, mask, own) -> Tensor | None:
+    """An encoder's mask, which has no causal part, is used."""
+    return None if own is not None else self_attention_mask(config, tokens, token_mask, mask, own)
 
 
 BUGS = (
@@ -48,7 +50,7 @@ BUGS = (
         case="cached",
         at="decoder@2",
         cause="^causality, first query at key 0, where the reference has .* first query at key 3$",
-        install=partial(swapped, cache, "decoder_mask", _aligned_with_the_first_key),
+        install=partial(swapped, stacks, "decoder_mask", _aligned_with_the_first_key),
     ),
     SeededBug(
         id="PE-09",
@@ -83,6 +85,6 @@ BUGS = (
         case="steps",
         at="decoder",
         cause="^the mask is not handed to decoder.layers.0$",
-        install=partial(swapped, cache, "combine_masks", _unused),
+        install=partial(swapped, stacks, "self_attention_mask", _unused),
     ),
 )

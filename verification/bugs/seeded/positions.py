@@ -69,14 +69,14 @@ def _reaching_twice_as_far(num_buckets: int, max_distance: int) -> np.ndarray:
 
 
 @wraps(_forward)
-def _bias_for_memory_too(self, x, mask, memory, memory_mask, rotation, bias, remember=None):
+def _bias_for_memory_too(self, x, mask, memory, memory_mask, rotation, bias, cache=None):
     if not self.cross_attention:
-        return _forward(self, x, mask, memory, memory_mask, rotation, bias, remember)
+        return _forward(self, x, mask, memory, memory_mask, rotation, bias, cache)
     hand_on = self.cross_attn.register_forward_pre_hook(
         lambda _, arguments: (*arguments, None, bias), prepend=True
     )
     with hand_on:
-        return _forward(self, x, mask, memory, memory_mask, rotation, bias, remember)
+        return _forward(self, x, mask, memory, memory_mask, rotation, bias, cache)
 
 
 BUGS = (

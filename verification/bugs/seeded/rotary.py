@@ -49,9 +49,9 @@ def _halved_in_each_layer(self: Stack, config: ModelConfig) -> None:
         layer.forward = forward
 
 
-def _with_a_part(forward, divisor, x, memory, mask, rotation: Rotation, bias, remember=None):
+def _with_a_part(forward, divisor, x, memory, mask, rotation: Rotation, bias, cache=None):
     cos, sin = (table[..., : table.shape[-1] // divisor] for table in rotation)
-    return forward(x, memory, mask, (cos, sin), bias, remember)
+    return forward(x, memory, mask, (cos, sin), bias, cache)
 
 
 BUGS = (
