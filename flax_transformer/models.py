@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from flax_transformer.cache import KVCache
-from flax_transformer.embeddings import Embed, check_inputs
+from flax_transformer.embeddings import Embed
 from flax_transformer.feed_forward import ACTIVATIONS
 from flax_transformer.heads import head_logits, make_head
 from flax_transformer.norms import make_norm
@@ -51,9 +51,10 @@ class LanguageModel(nn.Module):
         *,
         deterministic: bool = True,
     ) -> tuple[Float[Array, "B T V"], KVCache]:
-        """Logits [B, T, V] of tokens that go on where the cache ends, and the cache with them.
+        """Logits [B, T, V] of tokens that continue the cached text, and the cache with them.
 
-        They are those of the whole text in one call, however it is cut; a prefix is not cut.
+        They equal those of the whole text in one call, however it is split; a prefix must be whole
+        within one call.
         """
         hidden, extended = self.decoder(
             tokens, token_mask, prefix_mask=prefix_mask, cache=cache, deterministic=deterministic
@@ -63,10 +64,10 @@ class LanguageModel(nn.Module):
 
 
 class EncoderOutputs(NamedTuple):
-    """What an encoder with heads gives; None for a head that the config does not have.
+    """What an encoder with heads returns; None for a head that the config does not have.
 
     hidden: [B, T, D]. logits: [B, T, V], of each token. pooled: [B, D], tanh(W h + b) of the first
-    token. next_sentence: [B, 2], its logits: is the next sentence (0), is not (1).
+    token. next_sentence: [B, 2], logits: the second segment is the next sentence (0), is not (1).
     """
 
     hidden: Float[Array, "B T D"]
@@ -104,7 +105,7 @@ class HeadedEncoder(nn.Module):
         *,
         deterministic: bool = True,
     ) -> EncoderOutputs:
-        """All that the heads say; the arguments are those of `Encoder`."""
+        """The outputs of all heads; the arguments are those of `Encoder`."""
         hidden = self.encoder(
             tokens, token_mask, mask, positions, token_types, deterministic=deterministic
         )
@@ -160,8 +161,13 @@ class EncoderDecoder(nn.Module):
         deterministic: bool = True,
     ) -> Float[Array, "B S D"]:
         """The memory that the decoder attends to."""
-        check_inputs(self.config, source, source_mask, "source")
-        return self.encoder(source, source_mask, embed=self.embed, deterministic=deterministic)
+        return self.encoder(
+            source,
+            source_mask,
+            embed=self.embed,
+            tokens_name="source",
+            deterministic=deterministic,
+        )
 
     def decode(
         self,
@@ -173,13 +179,13 @@ class EncoderDecoder(nn.Module):
         deterministic: bool = True,
     ) -> Float[Array, "B T V"]:
         """Logits given the encoder's output."""
-        check_inputs(self.config, target, target_mask, "target")
         hidden, _ = self.decoder(
             target,
             target_mask,
             memory=memory,
             memory_token_mask=source_mask,
             embed=self.embed,
+            tokens_name="target",
             deterministic=deterministic,
         )
         return self._logits(hidden)
@@ -194,8 +200,7 @@ class EncoderDecoder(nn.Module):
         *,
         deterministic: bool = True,
     ) -> tuple[Float[Array, "B T V"], KVCache]:
-        """Logits of target tokens that go on where the cache ends, and the cache with them."""
-        check_inputs(self.config, target, target_mask, "target")
+        """Logits of target tokens that continue the cached text, and the cache with them."""
         hidden, extended = self.decoder(
             target,
             target_mask,
@@ -203,6 +208,7 @@ class EncoderDecoder(nn.Module):
             memory=memory,
             memory_token_mask=source_mask,
             embed=self.embed,
+            tokens_name="target",
             deterministic=deterministic,
         )
         return self._logits(hidden), cast(KVCache, extended)

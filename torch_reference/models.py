@@ -6,7 +6,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from torch_reference.cache import KVCache
-from torch_reference.embeddings import Embed, check_inputs
+from torch_reference.embeddings import Embed
 from torch_reference.feed_forward import ACTIVATIONS
 from torch_reference.heads import head_logits, make_head
 from torch_reference.norms import make_norm
@@ -43,9 +43,10 @@ class LanguageModel(nn.Module):
         token_mask: TokenMask = None,
         prefix_mask: TokenMask = None,
     ) -> tuple[Float[Tensor, "B T V"], KVCache]:
-        """Logits [B, T, V] of tokens that go on where the cache ends, and the cache with them.
+        """Logits [B, T, V] of tokens that continue the cached text, and the cache with them.
 
-        They are those of the whole text in one call, however it is cut; a prefix is not cut.
+        They equal those of the whole text in one call, however it is split; a prefix must be whole
+        within one call.
         """
         hidden, extended = self.decoder(tokens, token_mask, prefix_mask=prefix_mask, cache=cache)
         logits = head_logits(self.config, self.lm_head, self.decoder.embed, hidden)
@@ -53,10 +54,10 @@ class LanguageModel(nn.Module):
 
 
 class EncoderOutputs(NamedTuple):
-    """What an encoder with heads gives; None for a head that the config does not have.
+    """What an encoder with heads returns; None for a head that the config does not have.
 
     hidden: [B, T, D]. logits: [B, T, V], of each token. pooled: [B, D], tanh(W h + b) of the first
-    token. next_sentence: [B, 2], its logits: is the next sentence (0), is not (1).
+    token. next_sentence: [B, 2], logits: the second segment is the next sentence (0), is not (1).
     """
 
     hidden: Float[Tensor, "B T D"]
@@ -91,7 +92,7 @@ class HeadedEncoder(nn.Module):
         positions: Positions = None,
         token_types: Positions = None,
     ) -> EncoderOutputs:
-        """All that the heads say; the arguments are those of `Encoder`."""
+        """The outputs of all heads; the arguments are those of `Encoder`."""
         hidden = self.encoder(tokens, token_mask, mask, positions, token_types)
         pooled = None if self.pooler is None else self.pooler(hidden[:, 0]).tanh()
         sentence = None if self.sentence_head is None else self.sentence_head(pooled)
@@ -138,8 +139,7 @@ class EncoderDecoder(nn.Module):
         self, source: Int[Tensor, "..."], source_mask: TokenMask = None
     ) -> Float[Tensor, "B S D"]:
         """The memory that the decoder attends to."""
-        check_inputs(self.config, source, source_mask, "source")
-        return self.encoder(source, source_mask, embed=self.embed)
+        return self.encoder(source, source_mask, embed=self.embed, tokens_name="source")
 
     def decode(
         self,
@@ -149,13 +149,13 @@ class EncoderDecoder(nn.Module):
         target_mask: TokenMask = None,
     ) -> Float[Tensor, "B T V"]:
         """Logits given the encoder's output."""
-        check_inputs(self.config, target, target_mask, "target")
         hidden, _ = self.decoder(
             target,
             target_mask,
             memory=memory,
             memory_token_mask=source_mask,
             embed=self.embed,
+            tokens_name="target",
         )
         return self._logits(hidden)
 
@@ -167,8 +167,7 @@ class EncoderDecoder(nn.Module):
         source_mask: TokenMask = None,
         target_mask: TokenMask = None,
     ) -> tuple[Float[Tensor, "B T V"], KVCache]:
-        """Logits of target tokens that go on where the cache ends, and the cache with them."""
-        check_inputs(self.config, target, target_mask, "target")
+        """Logits of target tokens that continue the cached text, and the cache with them."""
         hidden, extended = self.decoder(
             target,
             target_mask,
@@ -176,6 +175,7 @@ class EncoderDecoder(nn.Module):
             memory=memory,
             memory_token_mask=source_mask,
             embed=self.embed,
+            tokens_name="target",
         )
         return self._logits(hidden), cast(KVCache, extended)
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from torch_reference.decoding import greedy
+from torch_reference.embeddings import unchecked_ids
 from torch_reference.finite import first_bad
 from torch_reference.gradients import Metrics, gradients, in_dtype, token_logits
 from torch_reference.losses import count_correct, count_exact, cross_entropy
@@ -49,11 +50,12 @@ def train_step(
 ) -> Metrics:
     """One update of `state`, in place. `forward` is the model's call, or that compiled.
 
-    The gradient norm is that before clipping; loss and accuracy are those of the batch before the
+    The gradient norm is taken before clipping; loss and accuracy are of the batch before the
     update, with dropout on.
     """
     key, step = state.dropout_key, state.step
-    grads, metrics = gradients(state.model, batch, key, step, forward=forward, config=config)
+    with unchecked_ids():
+        grads, metrics = gradients(state.model, batch, key, step, forward=forward, config=config)
     norm = global_norm(grads)
     if config.clip_norm is not None:
         clip_by_global_norm(grads, norm, config.clip_norm)
