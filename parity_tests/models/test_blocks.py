@@ -36,18 +36,21 @@ def pair(cross: bool, **changes) -> Pair:
     return Pair(flax_blocks.Block(config, cross), torch_blocks.Block(config, cross), inputs(cross))
 
 
-@pytest.mark.parametrize("residual", [PreNorm(), PostNorm()], ids=["pre-norm", "post-norm"])
+@pytest.mark.parametrize(
+    ("residual", "norm"),
+    [
+        *(
+            (r, n)
+            for r in (PreNorm(), PostNorm())
+            for n in (LayerNorm(), RMSNorm(), StdLayerNorm())
+        ),
+        *((r, RMSNorm(offset=1.0)) for r in (SandwichNorm(), DeepNorm(alpha=1.7))),
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("cross", [False, True], ids=["self", "self and cross"])
-@pytest.mark.parametrize("norm", [LayerNorm(), RMSNorm(), StdLayerNorm()], ids=str)
 def test_twins_agree(float64, ledger, residual, cross, norm):
     found = pair(cross, residual=residual, norm=norm).differences()
-    ledger(f"blocks.Block {type(residual).__name__}", found)
-
-
-@pytest.mark.parametrize("residual", [SandwichNorm(), DeepNorm(alpha=1.7)], ids=str)
-@pytest.mark.parametrize("cross", [False, True], ids=["self", "self and cross"])
-def test_twins_of_later_residuals_agree(float64, ledger, residual, cross):
-    found = pair(cross, residual=residual, norm=RMSNorm(offset=1.0)).differences()
     ledger(f"blocks.Block {type(residual).__name__}", found)
 
 

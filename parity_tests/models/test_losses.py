@@ -102,7 +102,7 @@ class TestByHand:
             float(module.cross_entropy(array(normal(B, T, V)), array(tokens(V, B, T)), mask)) == 0
         )
 
-    def test_correct_tokens_are_counted_under_the_mask(self, module, array):
+    def test_correct_tokens_are_counted_where_the_mask_is_true(self, module, array):
         logits = np.eye(4)[np.array([[0, 1, 2, 3]])]
         labels = np.array([[0, 1, 0, 3]])
         mask = np.array([[True, True, True, False]])
@@ -124,7 +124,7 @@ class TestByHand:
             assert cost == pytest.approx(top_k, rel=1e-6)
 
     def test_the_balance_loss_by_hand(self, module, array):
-        """Probabilities 3/4 and 1/4, 1/2 and 1/2 (the first by lot), 1/4 and 3/4, then padding."""
+        """Probabilities 3/4 and 1/4, 1/2 and 1/2 (a tie), 1/4 and 3/4, padding."""
         logits = np.log([[[0.75, 0.25], [0.5, 0.5], [0.25, 0.75], [1e-9, 1.0]]])
         mask = np.array([[True, True, True, False]])
         cost = float(module.balance_loss(array(logits), 1, array(mask)))
@@ -141,7 +141,7 @@ class TestByHand:
         assert float(module.balance_loss(array(logits), 2, nothing)) == 0
 
     def test_the_router_loss_is_the_mean_of_its_layers(self, module, array):
-        """Two layers that use one expert each, but not the same: both are as bad as can be."""
+        """Two layers that use one expert each, but not the same: each has the largest loss."""
         one, other = 50 * np.eye(2)[[[0, 0, 0]]], 50 * np.eye(2)[[[1, 1, 1]]]
         cost = float(module.router_loss([array(one), array(other)], 1, None))
         assert cost == pytest.approx(2.0, rel=1e-6)
@@ -177,7 +177,7 @@ def test_half_precision_logits_are_summed_in_float32():
 def test_where_a_model_is_sure_its_gradient_is_precise(float64):
     """By a factor that all tokens share: softmax - p is small, and errors alike in all add up.
 
-    With torch's log_softmax, which sums p over the classes, it is off by 6e-5.
+    With torch's log_softmax, which sums p over the classes, its error is 6e-5.
     """
     classes = 4096
     rows = normal(classes, 32)

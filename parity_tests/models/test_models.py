@@ -226,7 +226,7 @@ def both_logits(pair: Pair, inputs: dict) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("name", INVARIANT)
-def test_what_stands_under_padding_does_not_matter(float64, name):
+def test_ids_at_padding_do_not_matter(float64, name):
     config = CONFIGS[name]
     inputs = model_inputs(config)
     pair = model_pair(config, inputs)
@@ -260,7 +260,7 @@ def test_a_padded_row_equals_the_row_alone(float64, name, left):
 
 
 @pytest.mark.parametrize("name", ["decoder", "encoder", "encoder-decoder, own embeddings"])
-def test_rows_do_not_see_each_other(float64, name):
+def test_batch_independence(float64, name):
     config = CONFIGS[name]
     inputs = model_inputs(config)
     pair = model_pair(config, inputs)
@@ -270,7 +270,7 @@ def test_rows_do_not_see_each_other(float64, name):
 
 
 def headed(pair: Pair, inputs: dict) -> list[dict[str, np.ndarray]]:
-    """All that an encoder with heads gives, in both twins."""
+    """All outputs of an encoder with heads, in both twins."""
     ours = compile_fast(pair.call_flax)(pair.params, **inputs)
     theirs = pair.call_torch(**tensors(inputs))
     return [
@@ -304,7 +304,7 @@ def test_the_heads_of_an_encoder_by_hand(float64):
 
 
 def test_an_encoder_sees_both_ways_and_no_padding(float64):
-    """The last token reaches the pooler, which reads the first; what is under padding does not."""
+    """The last token reaches the pooler, which reads the first; ids at padding do not."""
     inputs = model_inputs(HEADED, masks=False)
     inputs["token_mask"] = np.arange(T) < np.array([[T], [T - 1], [T - 2]])
     pair = model_pair(HEADED, inputs)
@@ -335,7 +335,7 @@ def test_segments_are_0_unless_given(float64):
 @pytest.mark.parametrize(
     ("count", "message"), [(0, "the config has num_token_types 0"), (3, r"ids 3\.\.3 .* \[0, 3\)")]
 )
-def test_segments_that_the_model_has_not_are_refused(float64, count, message):
+def test_unknown_segments_are_refused(float64, count, message):
     inputs = model_inputs(HEADED, masks=False)
     pair = model_pair(replace(HEADED, num_token_types=count), inputs)
     inputs["token_types"] = np.full_like(inputs["tokens"], 3)

@@ -58,13 +58,19 @@ def test_modules_read_the_same_rows():
     np.testing.assert_array_equal(np.asarray(ours, np.float64), theirs.numpy())
 
 
-def test_the_table_survives_casts_and_stays_out_of_the_state_dict():
-    module = torch_positions.Sinusoidal(11, 7)
-    exact = module.table.clone()
+@pytest.mark.parametrize("name", ["Sinusoidal", "RotaryTable"])
+def test_tables_survive_casts_and_are_no_parameters(name):
+    """Neither in torch's state dict nor among Linen's variables."""
+    arguments = {"Sinusoidal": (11, 7), "RotaryTable": ((1.0, 0.1, 0.01), 13, 1.0)}[name]
+    positions = np.arange(5)[None, :, None]
+    module = getattr(torch_positions, name)(*arguments)
+    exact = jax.tree.map(torch.clone, module(torch.tensor(positions)))
     module.to(torch.bfloat16).to(torch.float32).half().double()
-    assert torch.equal(module.table, exact)
+    kept = module(torch.tensor(positions))
+    torch.testing.assert_close(kept, exact, rtol=0, atol=0)
     assert not module.state_dict()
-    assert not flax_positions.Sinusoidal(11, 7).init(jax.random.key(0), jnp.arange(3))
+    flax_module = getattr(flax_positions, name)(*arguments)
+    assert not flax_module.init(jax.random.key(0), jnp.asarray(positions))
 
 
 SLOTS = {
@@ -118,7 +124,7 @@ def rotated(x: np.ndarray, angles: np.ndarray, interleaved: bool = False) -> lis
     return [np.asarray(found[0]), found[1].numpy(force=True)]
 
 
-def test_a_pair_is_turned_by_its_angle(float64):
+def test_a_pair_is_rotated_by_its_angle(float64):
     """(3, 1) by 90 degrees is (-1, 3); by 30 degrees (3 cos - sin, cos + 3 sin)."""
     x = np.array([[[[3.0, 1.0]], [[3.0, 1.0]]]])
     angles = [[[[np.pi / 2]], [[np.pi / 6]]]]
@@ -130,7 +136,7 @@ def test_a_pair_is_turned_by_its_angle(float64):
 
 
 def test_which_dimensions_are_a_pair(float64):
-    """Of 7 dimensions 4 turn, in pairs of angle 90 and 180 degrees; the last 3 stay."""
+    """Of 7 dimensions 4 are rotated, in pairs of angle 90 and 180 degrees; the last 3 stay."""
     x = np.arange(1.0, 8.0).reshape(1, 1, 1, 7)
     angles = [[[[np.pi / 2, np.pi]]]]
     for found in rotated(x, angles):
@@ -139,7 +145,7 @@ def test_which_dimensions_are_a_pair(float64):
         np.testing.assert_allclose(found.ravel(), [-2, 1, -3, -4, 5, 6, 7], atol=1e-14)
 
 
-def test_two_channels_turn_a_half_each(float64):
+def test_each_of_two_channels_rotates_a_half(float64):
     """Of 4 dimensions, the first pair by the first channel's angle."""
     x = np.arange(1.0, 5.0).reshape(1, 1, 1, 4)
     for found in rotated(x, [[[[np.pi / 2], [np.pi]]]]):
@@ -156,8 +162,8 @@ def test_halves_and_neighbours_are_the_same_up_to_the_order_of_dimensions(float6
 
 
 @pytest.mark.parametrize("slot", [Rotary(), Rotary(fraction=0.5, interleaved=True)], ids=str)
-def test_products_of_turned_vectors_depend_on_the_distance_alone(float64, slot):
-    """<R_t q, R_s k> is that of <R_{t+n} q, R_{s+n} k>, for any n; without a turn it is not."""
+def test_products_of_rotated_vectors_depend_on_the_distance_alone(float64, slot):
+    """<R_t q, R_s k> is that of <R_{t+n} q, R_{s+n} k>, for any n; without a rotation it is not."""
     config = hostile_config(position=slot, head_dim=8, max_seq_len=1000)
     positions = np.arange(5)[None, :, None]
     q, k = normal(1, 1, 1, 8), normal(1, 1, 1, 8, seed=4)
@@ -193,7 +199,7 @@ def float32_session():
 
 
 def test_far_positions_are_exact_in_float32(float32_session):
-    """At 100,000 and beyond: a few units in the last place; a float32 angle is off by 4e-3."""
+    """At 100,000 and beyond: a few units in the last place, where a float32 angle errs by 4e-3."""
     config = hostile_config(position=Rotary(), head_dim=64, max_seq_len=131_072)
     at = np.array([[100_000, 99_999, 131_071, 65_536, 255, 256]])[..., None]
     angles = at[..., None] * rotary.frequencies(64, 10000.0, NoScaling())
@@ -208,15 +214,6 @@ def test_far_positions_are_exact_in_float32(float32_session):
     for right, flax_part, torch_part in zip(exact, ours, theirs, strict=True):
         np.testing.assert_allclose(np.asarray(flax_part), right, atol=4 * 2**-24)
         np.testing.assert_allclose(torch_part.float().numpy(), right, atol=2**-24)
-
-
-def test_rotation_tables_survive_casts_and_stay_out_of_the_state_dict():
-    module = torch_positions.make_rotary(hostile_config(position=Rotary(), head_dim=6))
-    exact = [part.clone() for part in module(torch.arange(5)[None, :, None])]
-    module.to(torch.bfloat16).half().double()
-    for before, after in zip(exact, module(torch.arange(5)[None, :, None]), strict=True):
-        assert torch.equal(before, after)
-    assert not module.state_dict()
 
 
 def test_frequencies_fall_by_the_same_factor():
