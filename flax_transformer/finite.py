@@ -1,4 +1,4 @@
-"""Where a value that is not finite began, in one update of a state."""
+"""Find the first value that is not finite in one update of a state."""
 
 from functools import partial
 from typing import Any
@@ -24,7 +24,7 @@ def first_bad(
     """The first value and the first gradient of the state's next update that are not finite.
 
     Values are what taps name and modules return, in order of execution, and the loss after them;
-    gradients are in the order of parameters. Dropout is that of the update. The state stays.
+    gradients are in the order of parameters. Dropout is that of the update. The state is unchanged.
     """
     watch, batch = Watch(all_finite), jax.tree.map(jnp.asarray, batch)
     total = count_tokens(batch.label_mask)
@@ -35,8 +35,8 @@ def first_bad(
             loss, _ = part_loss(state.params, part, total, key, model=model, config=config)
         if watch.first is None and not all_finite(loss):
             watch.first = "the loss"
-    of_batch = jax.jit(partial(gradients, model=model, config=config))
-    grads, _ = of_batch(state.params, batch, state.dropout_key, state.step)
+    compiled = jax.jit(partial(gradients, model=model, config=config))
+    grads, _ = compiled(state.params, batch, state.dropout_key, state.step)
     named, order = naming.to_named(grads), parameter_shapes(model.config)
     return watch.first, next((name for name in order if not all_finite(named[name])), None)
 

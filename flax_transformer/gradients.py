@@ -17,12 +17,12 @@ Metrics = dict[str, Any]
 
 
 def in_dtype(params: dict, dtype: str) -> dict:
-    """The parameters in the dtype of arithmetic; a gradient through this is in their own."""
+    """The parameters in the dtype of arithmetic; gradients keep the parameters' dtype."""
     return jax.tree.map(lambda p: p.astype(dtype), params)
 
 
 def token_logits(outputs: Array | EncoderOutputs) -> Float[Array, "B T V"]:
-    """The logits that a loss is taken of: of an encoder, those of its masked-token head."""
+    """The logits that a loss is computed from; an encoder's are its masked-token head's."""
     if not isinstance(outputs, EncoderOutputs):
         return outputs
     if outputs.logits is None:
@@ -39,7 +39,7 @@ def part_loss(
     model: Model,
     config: TrainConfig,
 ) -> tuple[Float[Array, ""], Int[Array, ""]]:
-    """What a small batch adds to the loss of its batch, and its correct tokens, dropout on."""
+    """A small batch's share of the loss of its batch, and its correct tokens, dropout on."""
     narrow, rngs = in_dtype(params, config.dtype), {"dropout": key}
     with collecting("router_logits") as routed:
         outputs = apply(model, narrow, **part.inputs, deterministic=False, rngs=rngs)
@@ -65,13 +65,13 @@ def gradients(
 
     L = (sum over all tokens that count in the batch of their losses) / (their number)
 
-    in whatever number A = `config.accumulation` of small batches it is computed: each is divided by
-    the number of tokens of the whole batch, and their gradients are summed. What is clipped,
-    counted and scheduled is the update. Small batch i = 0 .. A - 1 of the update drops values under
+    whatever the number A = `config.accumulation` of small batches: each loss is divided by the
+    number of tokens of the whole batch, and the gradients are summed. Clipping, counting and the
+    schedule apply to the update. Small batch i = 0 .. A - 1 of the update drops values under
     the key fold_in(key, A * update + i).
 
-    A router's balance loss is no sum over tokens but a product of two means: it is taken of each
-    small batch by itself, with weight 1 / A, and so depends on A as it depends on the batch.
+    A router's balance loss is not a sum over tokens but a product of two means: it is computed for
+    each small batch separately, with weight 1 / A, and so depends on A.
 
     Args:
         update: how many updates came before.
@@ -84,20 +84,20 @@ def gradients(
     total = count_tokens(batch.label_mask)
     first = config.accumulation * update
 
-    def of_part(number: Any, part: Batch) -> tuple[dict, Metrics]:
-        own = jax.random.fold_in(key, first + number)
+    def part_gradients(number: Any, part: Batch) -> tuple[dict, Metrics]:
+        part_key = jax.random.fold_in(key, first + number)
         valued = jax.value_and_grad(part_loss, has_aux=True)
-        (loss, correct), grads = valued(params, part, total, own, model=model, config=config)
+        (loss, correct), grads = valued(params, part, total, part_key, model=model, config=config)
         return grads, {"loss": loss, "correct": correct}
 
     if config.accumulation == 1:
-        return of_part(0, batch)
+        return part_gradients(0, batch)
     parts = jax.tree.map(lambda *rows: jnp.stack(rows), *batch.parts(config.accumulation))
     numbered = jnp.arange(config.accumulation), parts
     one = jax.tree.map(lambda x: x[0], numbered)
-    nothing = jax.tree.map(jnp.zeros_like, jax.eval_shape(of_part, *one))
+    zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(part_gradients, *one))
 
-    def add(sums: Any, of: Any) -> tuple[Any, None]:
-        return jax.tree.map(jnp.add, sums, of_part(*of)), None
+    def add(sums: Any, numbered_part: Any) -> tuple[Any, None]:
+        return jax.tree.map(jnp.add, sums, part_gradients(*numbered_part)), None
 
-    return jax.lax.scan(add, nothing, numbered)[0]
+    return jax.lax.scan(add, zeros, numbered)[0]

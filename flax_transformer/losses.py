@@ -36,11 +36,11 @@ def cross_entropy(
 ) -> Float[Array, ""]:
     """The mean of `token_losses` over the tokens where `label_mask` is True; 0 where none is.
 
-    A label under the mask may hold any value, -100 included: it is never looked up.
+    Where the mask is False, a label may hold any value, -100 included: it is never looked up.
 
     Args:
-        total: what their sum is divided by, where these are a part of the tokens that are averaged;
-            by default their own number.
+        total: what the sum is divided by; by default the number of tokens that count. A part of a
+            batch is given that of the whole batch.
     """
     safe = jnp.where(label_mask, labels, 0)
     losses = jnp.where(label_mask, token_losses(logits, safe, label_smoothing), 0.0)
@@ -49,23 +49,23 @@ def cross_entropy(
 
 
 def count_tokens(label_mask: Bool[Array, "B T"]) -> Int[Array, ""]:
-    """How many tokens a mean is taken over: those under `label_mask`, or 1 where none is."""
+    """How many tokens a mean is taken over: those where `label_mask` is True, at least 1."""
     return jnp.maximum(label_mask.sum(), 1)
 
 
 def count_correct(
     logits: Float[Array, "B T V"], labels: Int[Array, "B T"], label_mask: Bool[Array, "B T"]
 ) -> Int[Array, ""]:
-    """How many of the tokens under `label_mask` have their label as the largest logit."""
+    """How many tokens where `label_mask` is True have their label as the largest logit."""
     return ((logits.argmax(-1) == labels) & label_mask).sum()
 
 
 def count_exact(
     logits: Float[Array, "B T V"], labels: Int[Array, "B T"], label_mask: Bool[Array, "B T"]
 ) -> Int[Array, ""]:
-    """How many rows with tokens under `label_mask` have every one of them right.
+    """How many rows have the right largest logit at every token where `label_mask` is True.
 
-    Such a row is what greedy decoding writes, token for token: each of its prefixes is.
+    Rows without such a token do not count. Greedy decoding writes such a row token for token.
     """
     right = (logits.argmax(-1) == labels) | ~label_mask
     return (right.all(-1) & label_mask.any(-1)).sum()
@@ -94,8 +94,8 @@ def router_loss(
 ) -> Float[Array, ""]:
     """The mean of `balance_loss` over the layers' router logits.
 
-    Differences: `transformers` lays all layers end to end before it takes shares, so that an expert
-    too busy in one layer is excused by one of the same number that is idle in another.
+    Differences: `transformers` concatenates all layers before it takes shares, so that an expert
+    overloaded in one layer is offset by the expert of the same number that is idle in another.
     """
     return jnp.stack([balance_loss(logits, top_k, token_mask) for logits in layers]).mean()
 

@@ -16,7 +16,7 @@ from transformer_spec.taps import tap
 def chosen_experts(logits: Float[Array, "*B E"], top_k: int) -> Bool[Array, "*B E"]:
     """The `top_k` experts of largest logit; of equal ones those of lowest number.
 
-    Differences: `jax.lax.top_k` decides ties so, `torch.topk` as it happens.
+    Differences: `jax.lax.top_k` breaks ties this way; `torch.topk` promises no order.
     """
     experts = jax.lax.top_k(logits, top_k)[1]
     return jax.nn.one_hot(experts, logits.shape[-1], dtype=bool).any(-2)

@@ -91,7 +91,7 @@ class StdLayerNorm(nn.Module):
         centered = wide - wide.mean(-1, keepdims=True)
         variance = jnp.square(centered).sum(-1, keepdims=True) / (self.features - 1)
         spread = variance > 0
-        # The root's own slope at 0 is infinite; the inner where keeps it out of the gradient.
+        # The slope of the root at 0 is infinite; the inner where keeps it out of the gradient.
         std = jnp.where(spread, jnp.sqrt(jnp.where(spread, variance, 1.0)), 0.0)
         return (centered / (std + self.eps) * self.scale + self.bias).astype(x.dtype)
 

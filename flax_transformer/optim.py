@@ -57,7 +57,7 @@ def make_optimizer(config: TrainConfig) -> optax.GradientTransformation:
 
 
 def global_norm(tree: dict) -> Float[Array, ""]:
-    """The Euclidean norm of all leaves laid end to end."""
+    """The Euclidean norm of all gradients concatenated."""
     return jnp.sqrt(sum(jnp.square(leaf).sum() for leaf in jax.tree.leaves(tree)))
 
 

@@ -1,4 +1,4 @@
-"""What an update reads and writes, to named arrays and from them."""
+"""What an update reads and writes, converted to named arrays and back."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def from_named(named: NamedState, state: TrainState) -> TrainState:
     """The saved state, in the structure and dtypes of `state`.
 
     Raises:
-        ValueError: a name, shape or dtype is another than in `state`, or a value is not finite.
+        ValueError: a name, shape or dtype differs from that in `state`, or a value is not finite.
     """
     named.check(naming.named_shapes(state.params), jax.tree.leaves(state.params)[0].dtype.name)
     params, mu, nu = (

@@ -62,7 +62,7 @@ def train_step(
 ) -> tuple[TrainState, Metrics]:
     """One update.
 
-    The gradient norm is that before clipping; loss and accuracy are those of the batch before the
+    The gradient norm is taken before clipping; loss and accuracy are of the batch before the
     update, with dropout on.
     """
     key, step = state.dropout_key, state.step

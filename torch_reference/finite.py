@@ -1,4 +1,4 @@
-"""Where a value that is not finite began, in one update of a state."""
+"""Find the first value that is not finite in one update of a state."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ def first_bad(
     """The first value and the first gradient of the state's next update that are not finite.
 
     Values are what taps name and modules return, in order of execution, and the loss after them;
-    gradients are in the order of parameters. Dropout is that of the update. The state stays.
+    gradients are in the order of parameters. Dropout is that of the update. The state is unchanged.
     """
     watch, model = Watch(all_finite), state.model
     forward = in_dtype(model, config.dtype)
@@ -47,7 +47,7 @@ def all_finite(value: Any) -> bool:
 
 @contextmanager
 def _watched(watch: Watch, model: nn.Module) -> Iterator[None]:
-    """Every call of every module is watched."""
+    """Report every call of every module to `watch`."""
     handles = []
     for name, module in model.named_modules():
         handles += [

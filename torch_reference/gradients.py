@@ -21,7 +21,7 @@ Metrics = dict[str, Any]
 
 
 def in_dtype(model: Model, dtype: str) -> Callable[..., Any]:
-    """The model's call with parameters in the dtype of arithmetic; gradients are in their own."""
+    """The model's call in the dtype of arithmetic; gradients keep the parameters' dtype."""
     narrow = getattr(torch, dtype)
     if all(p.dtype == narrow for p in model.parameters()):
         return model
@@ -34,7 +34,7 @@ def in_dtype(model: Model, dtype: str) -> Callable[..., Any]:
 
 
 def token_logits(outputs: Tensor | EncoderOutputs) -> Float[Tensor, "B T V"]:
-    """The logits that a loss is taken of: of an encoder, those of its masked-token head."""
+    """The logits that a loss is computed from; an encoder's are its masked-token head's."""
     if not isinstance(outputs, EncoderOutputs):
         return outputs
     if outputs.logits is None:
@@ -51,7 +51,7 @@ def part_loss(
     forward: Callable[..., Any],
     config: TrainConfig,
 ) -> tuple[Float[Tensor, ""], Int[Tensor, ""]]:
-    """What a small batch adds to the loss of its batch, and its correct tokens, dropout on."""
+    """A small batch's share of the loss of its batch, and its correct tokens, dropout on."""
     set_dropout_keys(model, key)
     with collecting("router_logits") as routed:
         outputs = forward(**part.inputs)
@@ -77,13 +77,13 @@ def gradients(
 
     L = (sum over all tokens that count in the batch of their losses) / (their number)
 
-    in whatever number A = `config.accumulation` of small batches it is computed: each is divided by
-    the number of tokens of the whole batch, and their gradients are summed. What is clipped,
-    counted and scheduled is the update. Small batch i = 0 .. A - 1 of the update drops values under
+    whatever the number A = `config.accumulation` of small batches: each loss is divided by the
+    number of tokens of the whole batch, and the gradients are summed. Clipping, counting and the
+    schedule apply to the update. Small batch i = 0 .. A - 1 of the update drops values under
     the key fold_in(key, A * update + i).
 
-    A router's balance loss is no sum over tokens but a product of two means: it is taken of each
-    small batch by itself, with weight 1 / A, and so depends on A as it depends on the batch.
+    A router's balance loss is not a sum over tokens but a product of two means: it is computed for
+    each small batch separately, with weight 1 / A, and so depends on A.
 
     Args:
         update: how many updates came before.
@@ -99,8 +99,8 @@ def gradients(
     total = count_tokens(batch.label_mask)
     first, found = config.accumulation * update, []
     for number, part in enumerate(batch.parts(config.accumulation)):
-        own = random.fold_in(key, first + number)
-        loss, correct = part_loss(model, part, total, own, forward=forward, config=config)
+        part_key = random.fold_in(key, first + number)
+        loss, correct = part_loss(model, part, total, part_key, forward=forward, config=config)
         loss.backward()
         found.append((loss.detach(), correct))
     losses, correct = zip(*found, strict=True)

@@ -1,4 +1,4 @@
-"""The output head: one of its own, or the transposed token embedding."""
+"""The output head: a projection of its own, or the transposed token embedding."""
 
 import torch
 from jaxtyping import Float
@@ -20,7 +20,7 @@ class HeadBias(nn.Module):
 
 
 def make_head(config: ModelConfig) -> nn.Module | None:
-    """The output head; where it is the transposed token embedding, its bias or None."""
+    """An untied head's projection; of a tied head, its bias or None."""
     if not config.tie_embeddings:
         return nn.Linear(config.d_model, config.vocab_size, bias=config.head_bias)
     return HeadBias(config.vocab_size) if config.head_bias else None
@@ -29,7 +29,7 @@ def make_head(config: ModelConfig) -> nn.Module | None:
 def head_logits(
     config: ModelConfig, lm_head: nn.Module | None, embed: Embed | None, hidden: Tensor
 ) -> Float[Tensor, "B T V"]:
-    """The logits of a head of its own, or of one tied to the token embedding."""
+    """The logits of the output head, tied to the token embedding or not."""
     if config.tie_embeddings:
         if embed is None:
             raise ValueError("embed: none given; a tied head is the token embedding")

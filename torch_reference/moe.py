@@ -16,7 +16,7 @@ from transformer_spec.taps import tap
 def chosen_experts(logits: Float[Tensor, "*B E"], top_k: int) -> Bool[Tensor, "*B E"]:
     """The `top_k` experts of largest logit; of equal ones those of lowest number.
 
-    Differences: `jax.lax.top_k` decides ties so, `torch.topk` as it happens.
+    Differences: `jax.lax.top_k` breaks ties this way; `torch.topk` promises no order.
     """
     experts = logits.sort(dim=-1, descending=True, stable=True).indices[..., :top_k]
     return F.one_hot(experts, logits.shape[-1]).bool().any(dim=-2)

@@ -82,7 +82,7 @@ class StdLayerNorm(nn.Module):
         centered = wide - wide.mean(-1, keepdim=True)
         variance = centered.square().sum(-1, keepdim=True) / (self.features - 1)
         spread = variance > 0
-        # The root's own slope at 0 is infinite; the inner where keeps it out of the gradient.
+        # The slope of the root at 0 is infinite; the inner where keeps it out of the gradient.
         std = torch.where(spread, torch.sqrt(torch.where(spread, variance, 1.0)), 0.0)
         return (centered / (std + self.eps) * self.weight + self.bias).to(x.dtype)
 

@@ -53,7 +53,7 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimiz
 
 
 def global_norm(tensors: list[Tensor]) -> Float[Tensor, ""]:
-    """The Euclidean norm of all tensors laid end to end."""
+    """The Euclidean norm of all gradients concatenated."""
     return torch.nn.utils.get_total_norm(
         tensors, norm_type=2.0, error_if_nonfinite=False, foreach=None
     )

@@ -17,7 +17,7 @@ Rotation = tuple[Float[Tensor, "#B T C P"], Float[Tensor, "#B T C P"]]
 def sinusoidal_table(max_seq_len: int, d_model: int) -> np.ndarray:
     """P[t, 2i] = sin(t / 10000**(2i / D)), P[t, 2i + 1] = cos(t / 10000**(2i / D)), in float64.
 
-    Taken in double precision and rounded at use: a float32 angle near 5,000 is off by 2e-4.
+    Taken in double precision and rounded at use: a float32 angle near 5,000 has an error of 2e-4.
 
     Source: Vaswani et al. 2017, section 3.5. Tensor2Tensor's own code differs: it puts all sines
     before all cosines and spaces the frequencies over D/2 - 1 intervals.
@@ -85,7 +85,7 @@ class RotaryTable(nn.Module):
 def rotate(
     x: Float[Tensor, "B T N H"], rotation: Rotation, interleaved: bool
 ) -> Float[Tensor, "B T N H"]:
-    """(a, b) -> (a cos - b sin, b cos + a sin) for every pair of a head; what is left over stays.
+    """(a, b) -> (a cos - b sin, b cos + a sin) for every pair; a head's other dimensions stay.
 
     Args:
         interleaved: pairs are neighbours; else a channel's first half is paired with its second.
@@ -95,13 +95,13 @@ def rotate(
     cos, sin = (part[:, :, None].to(wide.dtype) for part in rotation)
     channels, pairs = cos.shape[-2:]
     width = 2 * channels * pairs
-    turning = wide[..., :width].reshape(
+    paired = wide[..., :width].reshape(
         *x.shape[:-1], channels, *((pairs, 2) if interleaved else (2, pairs))
     )
     axis = -1 if interleaved else -2
-    a, b = turning.unbind(axis)
-    turned = torch.stack([a * cos - b * sin, b * cos + a * sin], axis)
-    flat = turned.reshape(*x.shape[:-1], width)
+    a, b = paired.unbind(axis)
+    rotated = torch.stack([a * cos - b * sin, b * cos + a * sin], axis)
+    flat = rotated.reshape(*x.shape[:-1], width)
     return torch.cat([flat, wide[..., width:]], dim=-1).to(x.dtype)
 
 
@@ -153,7 +153,7 @@ class RelativeBias(nn.Module):
 
 
 def make_positions(config: spec.ModelConfig) -> nn.Module | None:
-    """What makes vectors to add to the embeddings, where the position slot asks for it."""
+    """The layer of vectors added to the embeddings, where the position slot asks for one."""
     match config.position:
         case spec.Sinusoidal():
             return Sinusoidal(config.max_seq_len, config.d_model)
@@ -164,7 +164,7 @@ def make_positions(config: spec.ModelConfig) -> nn.Module | None:
 
 
 def make_rotary(config: spec.ModelConfig) -> RotaryTable | None:
-    """What makes rotations of queries and keys, where the position slot asks for it."""
+    """The layer that rotates queries and keys, where the position slot asks for one."""
     match config.position:
         case spec.Rotary(theta=theta, scaling=scaling):
             pairs = frequencies(config.rotary_size, theta, scaling)
@@ -178,7 +178,7 @@ def make_rotary(config: spec.ModelConfig) -> RotaryTable | None:
 
 
 def make_score_bias(config: spec.ModelConfig, bidirectional: bool) -> nn.Module | None:
-    """What makes a bias on scores, where the position slot asks for it."""
+    """The layer of biases on scores, where the position slot asks for one."""
     match config.position:
         case spec.ALiBi():
             return ALiBi(config.num_heads)

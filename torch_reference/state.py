@@ -1,4 +1,4 @@
-"""What an update reads and writes, to named arrays and from them."""
+"""What an update reads and writes, converted to named arrays and back."""
 
 from dataclasses import dataclass
 
@@ -41,7 +41,7 @@ def from_named(named: NamedState, state: TrainState) -> TrainState:
     """The saved state, put into `state`.
 
     Raises:
-        ValueError: a name, shape or dtype is another than in `state`, or a value is not finite.
+        ValueError: a name, shape or dtype differs from that in `state`, or a value is not finite.
     """
     parameters = dict(state.model.named_parameters())
     dtype = str(next(iter(parameters.values())).dtype).removeprefix("torch.")

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 class Batch(NamedTuple):
     """The keyword arguments of a model's call, and what it should answer.
 
-    labels: int [B, T], the token after each input token. label_mask: bool [B, T], where it counts.
+    labels: int [B, T], the token after each input token. label_mask: bool [B, T], True where a loss
+    counts it.
     """
 
     inputs: dict[str, Any]
@@ -19,7 +20,7 @@ class Batch(NamedTuple):
         return sum(int(rows.sum()) * ids.shape[1] for ids in self.inputs.values())
 
     def parts(self, count: int) -> list["Batch"]:
-        """So many small batches of equally many rows, in their order; arrays of any framework.
+        """The batch split into `count` small ones of equally many rows, in order.
 
         Raises:
             ValueError: `count` does not divide the rows.

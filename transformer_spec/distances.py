@@ -5,13 +5,13 @@ from functools import cache
 import numpy as np
 
 
-@cache  # thousands of whole-number powers, asked for at every call of an eager model
+@cache  # An eager model asks for it in every call, and it takes thousands of integer powers.
 def distance_buckets(num_buckets: int, max_distance: int) -> np.ndarray:
     """The bucket of each distance 0..max_distance; all longer ones share the last.
 
     Half of the buckets hold one distance each. Bucket e + j, with e = num_buckets / 2, begins where
     log(d / e) / log(max_distance / e) reaches j / e, at d**e e**j >= max_distance**j e**e: decided
-    in whole numbers, where a float32 logarithm decides by its rounding.
+    in integers, where a float32 logarithm would decide by its rounding.
 
     Source: Raffel et al. 2020, section 2.1, and their code.
     """
@@ -36,6 +36,6 @@ def alibi_slopes(num_heads: int) -> np.ndarray:
     Source: Press et al. 2022, section 3, and their code for other numbers of heads.
     """
     power = 2 ** int(np.log2(num_heads))
-    own = 2.0 ** (-8 * np.arange(1, power + 1) / power)
+    slopes = 2.0 ** (-8 * np.arange(1, power + 1) / power)
     between = 2.0 ** (-4 * np.arange(1, 2 * power + 1, 2) / power)
-    return np.concatenate([own, between[: num_heads - power]])
+    return np.concatenate([slopes, between[: num_heads - power]])

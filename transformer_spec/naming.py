@@ -38,14 +38,14 @@ def walk(tree: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[
             yield (*path, key), value
 
 
-def turned(path: tuple[str, ...], array: Any) -> Any:
-    """A leaf as the other framework lays it out; its own inverse."""
+def to_other_layout(path: tuple[str, ...], array: Any) -> Any:
+    """A leaf in the other framework's layout: a kernel is transposed; its own inverse."""
     return array.swapaxes(-1, -2) if path[-1] == "kernel" else array
 
 
 def to_named(tree: Mapping[str, Any]) -> dict[str, Any]:
     """A Linen parameter tree as torch-style named arrays."""
-    return {dotted(path): turned(path, leaf) for path, leaf in walk(tree)}
+    return {dotted(path): to_other_layout(path, leaf) for path, leaf in walk(tree)}
 
 
 def named_shapes(tree: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -61,7 +61,7 @@ def from_named(named: Mapping[str, Any], template: Mapping[str, Any]) -> dict[st
     """Named arrays as a tree of the template's structure.
 
     Raises:
-        ValueError: a name is missing, left over, or its array has another shape; all are listed.
+        ValueError: a name is missing or unexpected, or its array has another shape; all are listed.
     """
     check_named(named, named_shapes(template))
 
@@ -69,7 +69,7 @@ def from_named(named: Mapping[str, Any], template: Mapping[str, Any]) -> dict[st
         return {
             key: build(value, (*path, key))
             if isinstance(value, Mapping)
-            else turned((*path, key), named[dotted((*path, key))])
+            else to_other_layout((*path, key), named[dotted((*path, key))])
             for key, value in tree.items()
         }
 

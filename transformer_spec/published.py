@@ -91,7 +91,7 @@ T5_SMALL = ModelConfig(
     ffn_out_dropout=0.1,
 )
 
-# Shazeer 2020: GEGLU, no dropout in pre-training, a head of its own.
+# Shazeer 2020: GEGLU, no dropout in pre-training, an untied head.
 T5_V1_1_SMALL = replace(
     T5_SMALL,
     d_ff=1024,
@@ -232,7 +232,7 @@ PUBLISHED: dict[str, tuple[str, ModelConfig]] = {
     "gpt2": ("GPT-2 of 124M parameters", GPT2),
     "bert-base": ("BERT base with masked-token and next-sentence heads", BERT_BASE),
     "t5-small": ("T5 v1.0: relative bias, RMSNorm, tied and scaled head", T5_SMALL),
-    "t5-v1.1-small": ("T5 v1.1: GEGLU, a head of its own", T5_V1_1_SMALL),
+    "t5-v1.1-small": ("T5 v1.1: GEGLU, an untied head", T5_V1_1_SMALL),
     "llama-7b": ("LLaMA: rotary positions, RMSNorm, SwiGLU", LLAMA_7B),
     "llama-2-7b-16k": ("Llama 2 with positions interpolated by 4", LLAMA_2_7B_16K),
     "llama-2-7b-64k": ("Llama 2 with YaRN by 16", LLAMA_2_7B_64K),
@@ -242,7 +242,7 @@ PUBLISHED: dict[str, tuple[str, ModelConfig]] = {
     "mistral-7b": ("Mistral: a window of 4,096 tokens", MISTRAL_7B),
     "mixtral-8x7b": ("Mixtral: 2 of 8 experts per token", MIXTRAL_8X7B),
     "chatglm-6b": ("ChatGLM: prefix mask, two-channel rotary, deep norm", CHATGLM_6B),
-    "chatglm2-6b": ("ChatGLM2 and 3: half of each head turned, two key heads", CHATGLM2_6B),
+    "chatglm2-6b": ("ChatGLM2 and 3: half of each head rotated, two key/value heads", CHATGLM2_6B),
     "glm-4-9b": ("GLM-4: ChatGLM2's parts", GLM_4_9B),
     "glm-4-9b-0414": ("GLM-4 0414: norms on both sides of each sublayer", GLM_4_9B_0414),
     "bloom-560m": ("BLOOM: ALiBi, normalized embeddings", BLOOM_560M),

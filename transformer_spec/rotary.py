@@ -48,9 +48,9 @@ class Llama3Scaling(Variant):
 class YarnScaling(Variant):
     """Interpolation by parts and warmer scores (Peng et al. 2023, section 3.4).
 
-    Dimensions that turn more than `beta_fast` times over the original length stay, those that turn
-    less than `beta_slow` times are divided by `factor`, a ramp lies between. Queries and keys are
-    multiplied by `attention_factor`; none: 0.1 ln(factor) + 1.
+    Frequencies of more than `beta_fast` turns over the original length stay, those of less than
+    `beta_slow` turns are divided by `factor`, with a ramp between. Queries and keys are multiplied
+    by `attention_factor`; none: 0.1 ln(factor) + 1.
     """
 
     factor: float
@@ -94,7 +94,7 @@ def frequencies(width: int, theta: float, scaling: Scaling) -> np.ndarray:
 
 
 def _llama3(plain: np.ndarray, scaling: Llama3Scaling) -> np.ndarray:
-    """Kept where a pair turns more than high_freq_factor times over the original length."""
+    """Kept where a pair makes more than high_freq_factor turns over the original length."""
     low, high = scaling.low_freq_factor, scaling.high_freq_factor
     turns = scaling.original_max_seq_len * plain / (2 * np.pi)
     kept = np.clip((turns - low) / (high - low), 0.0, 1.0)
@@ -104,12 +104,12 @@ def _llama3(plain: np.ndarray, scaling: Llama3Scaling) -> np.ndarray:
 def _yarn(plain: np.ndarray, width: int, theta: float, scaling: YarnScaling) -> np.ndarray:
     """A ramp over the pairs, between whole numbers of them as the authors' code has it."""
 
-    def pair_that_turns(times: float) -> float:
+    def pair_with_turns(times: float) -> float:
         period = scaling.original_max_seq_len / (2 * np.pi * times)
         return width * np.log(period) / (2 * np.log(theta))
 
-    first = max(np.floor(pair_that_turns(scaling.beta_fast)), 0)
-    last = min(np.ceil(pair_that_turns(scaling.beta_slow)), width - 1)
+    first = max(np.floor(pair_with_turns(scaling.beta_fast)), 0)
+    last = min(np.ceil(pair_with_turns(scaling.beta_slow)), width - 1)
     # The width of the ramp is never 0.
     ramp = (np.arange(width // 2) - first) / ((last - first) or 1e-3)
     kept = 1 - np.clip(ramp, 0.0, 1.0)
@@ -128,8 +128,8 @@ def rotation_tables(pair_frequencies: np.ndarray, length: int) -> tuple[np.ndarr
     """cos and sin of f t at the multiples t of BLOCK below `length`, and at t below BLOCK.
 
     A position is a sum of one of each, and the sum's cos and sin come from those of its parts:
-    exact to rounding at any position and in any dtype, where the angle itself is off by 4e-3 in
-    float32 near position 100,000. The tables, [2, rows, P] in float64, stay small.
+    exact to rounding at any position and in any dtype, where the angle itself has an error of
+    4e-3 in float32 near position 100,000. The tables, [2, rows, P] in float64, stay small.
     """
     starts = np.arange(0, length, BLOCK)[:, None] * pair_frequencies
     within = np.arange(min(BLOCK, length))[:, None] * pair_frequencies

@@ -51,14 +51,14 @@ class NamedState:
                 naming.check_named(named, shapes)
             except ValueError as error:
                 raise ValueError(f"{group}: {error}") from None
-            odd = [f"{name} is {a.dtype}" for name, a in named.items() if a.dtype != dtype]
-            if odd:
-                raise ValueError(f"{group}: {', '.join(odd)}; they must be {dtype}")
+            mistyped = [f"{name} is {a.dtype}" for name, a in named.items() if a.dtype != dtype]
+            if mistyped:
+                raise ValueError(f"{group}: {', '.join(mistyped)}; they must be {dtype}")
         if bad := self.not_finite():
             raise ValueError(f"{bad[0]} is not finite")
 
     def not_finite(self) -> list[str]:
-        """The arrays with a NaN or an infinity in them, as a person would call them."""
+        """The arrays that hold a NaN or an infinity, under names for a message."""
         return [
             f"{group.replace('_', ' ')} of {name}" if group != "params" else name
             for group, named in self.groups().items()
@@ -71,5 +71,5 @@ GROUPS = ("params", "first_moment", "second_moment")
 
 
 def is_finite(array: Any) -> bool:
-    """Whether all values are finite. Both extremes pass a NaN on, and take no memory."""
+    """Whether all values are finite. Minimum and maximum propagate NaN, and take no memory."""
     return array.size == 0 or bool(np.isfinite(array.min()) and np.isfinite(array.max()))

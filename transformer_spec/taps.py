@@ -1,4 +1,4 @@
-"""Named values inside a module's own code, for whoever looks. Free when nobody does.
+"""Named values inside a module's own code, for a recorder. Without one, a tap costs nothing.
 
 A module's output can be seen from outside; what happens between its submodules (scores, weights)
 cannot, so both twins name these values with `tap`.
@@ -14,7 +14,7 @@ _recorders: list[Recorder] = []
 
 
 def tap(name: str, value: Any) -> Any:
-    """`value`, unless a recorder listens: then what the recorder puts in its place."""
+    """`value`, or what the active recorder returns in its place."""
     return _recorders[-1](name, value) if _recorders else value
 
 
@@ -22,10 +22,10 @@ def tap(name: str, value: Any) -> Any:
 def collecting(name: str) -> Iterator[list[Any]]:
     """The values of every `tap` of that name inside the `with`, in order."""
     values: list[Any] = []
-    heard = _recorders[-1] if _recorders else None
+    outer = _recorders[-1] if _recorders else None
 
     def collect(given: str, value: Any) -> Any:
-        value = value if heard is None else heard(given, value)
+        value = value if outer is None else outer(given, value)
         if given == name:
             values.append(value)
         return value
@@ -36,7 +36,7 @@ def collecting(name: str) -> Iterator[list[Any]]:
 
 @contextmanager
 def recording(recorder: Recorder) -> Iterator[None]:
-    """Every `tap` inside the `with` goes through `recorder`."""
+    """Inside the `with`, `recorder` is the active recorder: every `tap` goes through it."""
     _recorders.append(recorder)
     try:
         yield
