@@ -16,6 +16,7 @@ import torch_reference
 import torch_reference.attention as torch_attention
 import torch_reference.cache as torch_cache
 from parity.judge.errors import FLOAT64_TOLERANCE, difference
+from parity.observe.flax_side import compile_fast
 from parity_tests.models.test_models import both_logits, model_pair
 from transformer_spec.config import (
     ALiBi,
@@ -30,7 +31,7 @@ from transformer_spec.config import (
 )
 from verification.twins import chunked
 from verification.twins.hostile import hostile_config, normal, ragged_mask, tokens
-from verification.twins.pair import Pair, quick, tensors
+from verification.twins.pair import Pair, tensors
 from verification.twins.random_architectures import draw_architecture
 from verification.twins.small_presets import small_presets
 
@@ -83,7 +84,7 @@ def whole_flax(pair: Pair, inputs) -> np.ndarray:
     """Of the same weights in one call."""
     model = flax_transformer.build_model(pair.flax.config)
     arrays = {name: jnp.asarray(value) for name, value in inputs.items()}
-    return np.asarray(quick(model.apply)({"params": pair.params}, **arrays))
+    return np.asarray(compile_fast(model.apply)({"params": pair.params}, **arrays))
 
 
 def whole_torch(pair: Pair, inputs) -> np.ndarray:
@@ -145,7 +146,7 @@ def test_parts_of_every_size_give_the_whole(float64, twin, name):
             logits = model(**tensors(inputs)).numpy(force=True), whole_torch(pair, inputs)
         else:
             model = chunked.flax_model(config, parts)
-            cached = quick(model.apply)({"params": pair.params}, **inputs)
+            cached = compile_fast(model.apply)({"params": pair.params}, **inputs)
             logits = np.asarray(cached), whole_flax(pair, inputs)
         found = difference("logits", *(array[RAGGED] for array in logits))
         assert found.error <= FLOAT64_TOLERANCE, (size, found)

@@ -12,12 +12,13 @@ from torch.utils.checkpoint import checkpoint
 
 import flax_transformer.stacks as flax_stacks
 from flax_transformer.blocks import Block
+from parity.observe.flax_side import compile_fast
 from torch_reference import random
 from torch_reference.dropout import set_dropout_keys
 from transformer_spec.config import AlternatingWindow, Rotary
 from verification.twins import chunked
 from verification.twins.hostile import hostile_config, ragged_mask, tokens
-from verification.twins.pair import Pair, quick
+from verification.twins.pair import Pair
 
 CONFIG = hostile_config(
     position=Rotary(), mask=AlternatingWindow(window=3), head_dim=6, attn_dropout=0.3
@@ -42,10 +43,10 @@ def test_flax_blocks_under_remat(float64, monkeypatch, chunks):
         logits = pair.flax.apply({"params": params}, **arrays, **options)
         return (jnp.asarray(WEIGHTS) * logits).sum()
 
-    plain = quick(jax.grad(loss))(pair.params)
+    plain = compile_fast(jax.grad(loss))(pair.params)
     assert "remat" not in str(jax.make_jaxpr(loss)(pair.params))
     monkeypatch.setattr(flax_stacks, "Block", nn.remat(Block, static_argnums=(DETERMINISTIC,)))
-    recomputed = quick(jax.grad(lambda params: loss(params)))(pair.params)
+    recomputed = compile_fast(jax.grad(lambda params: loss(params)))(pair.params)
     assert "remat" in str(jax.make_jaxpr(lambda params: loss(params))(pair.params))
     jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-12, atol=1e-12), recomputed, plain)
 

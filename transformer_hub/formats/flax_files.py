@@ -83,5 +83,5 @@ def _name(keys: tuple[str, ...]) -> str:
 def _tensor(keys: tuple[str, ...], array: Any) -> LazyTensor:
     if not isinstance(array, np.ndarray):
         raise ValueError(f"{'.'.join(keys)} is a {type(array).__name__} instead of an array")
-    laid_out = naming.turned(keys, array)
+    laid_out = naming.to_other_layout(keys, array)
     return LazyTensor(laid_out.shape, laid_out.dtype, lambda: laid_out)
