@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import sys
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -43,10 +44,26 @@ Convert checkpoints of the Hugging Face hub to this project's parameters, and ba
 
 PATH is a local directory with a config.json and model.safetensors, pytorch_model.bin (both also in
 shards) or flax_model.msgpack, or a GGUF file of a LLaMA. Nothing is downloaded; tokenizers are not
-read or written. Families: {", ".join(FAMILIES)}.
+read or written.
+
+{textwrap.fill(f"Families: {', '.join(FAMILIES)}.", 98)}
 
 No code in a file is run, and links out of the directory, as in the hub's cache, are not followed.
 What cannot be used is reported in one line, with exit status 2.
+"""
+INSPECT = """\
+Show a checkpoint's family, number of parameters, dtypes, files and architecture. Its tensors are
+checked against its config by name and shape; their data is read only where one must be a copy of
+another, or from msgpack, which has no index.
+"""
+IMPORT = """\
+Convert a checkpoint of the hub to a directory of this project: config.json and model.safetensors,
+with the parameters under our names. train.py --init-from OUT starts from it.
+"""
+EXPORT = """\
+Write config.json and model.safetensors (in shards above 5 GB) such that transformers opens OUT and
+computes the same. A training run needs --family: a family whose config can express its model; if
+it cannot, the error names the fields that differ.
 """
 
 
@@ -97,26 +114,37 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> Parser:
     parser = Parser(prog=PROGRAM, description=DESCRIPTION)
     commands = parser.add_subparsers(required=True, metavar="inspect|import|export")
-    show = _add_command(commands, "inspect", _inspect, "show what a checkpoint holds")
-    show.add_argument("path", metavar="PATH", help="of the hub, imported, or a run's directory")
+    show = _add_command(commands, "inspect", _inspect, "show what a checkpoint holds", INSPECT)
+    show.add_argument(
+        "path",
+        metavar="PATH",
+        help="a directory of the hub, an imported one, a run's, or a GGUF file",
+    )
     show.add_argument("--tensors", action="store_true", help="list every stored tensor too")
-    read = _add_command(commands, "import", _import, "convert a checkpoint of the hub to ours")
+    read = _add_command(commands, "import", _import, "convert a checkpoint to ours", IMPORT)
     read.add_argument("path", metavar="PATH", help="a directory or a GGUF file")
     read.add_argument("out", metavar="OUT", help="a new directory")
     read.add_argument(
-        "--dtype", choices=FLOATS, help="convert the parameters; default: as they are stored"
+        "--dtype",
+        choices=FLOATS,
+        metavar="|".join(FLOATS),
+        help="convert the parameters; default: as they are stored",
     )
-    write = _add_command(commands, "export", _export, "write a directory that transformers opens")
+    write = _add_command(commands, "export", _export, "write one that transformers opens", EXPORT)
     write.add_argument("path", metavar="RUN", help="a run's directory, or an imported one")
     write.add_argument("out", metavar="OUT", help="a new directory")
-    write.add_argument("--family", choices=FAMILIES, help="default: the family it was imported as")
+    write.add_argument("--family", choices=FAMILIES, metavar="NAME", help="default: as imported")
     return parser
 
 
 def _add_command(
-    commands: Any, name: str, execute: Callable[[argparse.Namespace], None], help: str
+    commands: Any,
+    name: str,
+    execute: Callable[[argparse.Namespace], None],
+    help: str,
+    description: str,
 ) -> Parser:
-    command: Parser = commands.add_parser(name, help=help, description=help)
+    command: Parser = commands.add_parser(name, help=help, description=description)
     command.set_defaults(execute=execute, parser=command)
     return command
 
