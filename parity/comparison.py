@@ -37,9 +37,9 @@ class Result:
         return self.examination.equal and not bad
 
     def __str__(self) -> str:
-        from parity.report import text
+        from parity.report import report_text
 
-        return text(self)
+        return report_text(self)
 
     def to_dict(self) -> dict[str, Any]:
         """The same as JSON values."""

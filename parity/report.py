@@ -9,13 +9,15 @@ from parity.observe.points import display_name
 if TYPE_CHECKING:
     from parity.comparison import Result
 
-GROWTH = 6
-SHOWN = 8
+SHOWN_ERRORS = 6
+SHOWN_VALUES = 8
 
 
-def text(result: "Result") -> str:
+def report_text(result: "Result") -> str:
     """Verdict, what was found, the largest errors."""
-    return "\n".join([_verdict(result), *_faults(result), *_out_of_line(result), *_worst(result)])
+    return "\n".join(
+        [_verdict(result), *_faults(result), *_outside_tolerance(result), *_worst(result)]
+    )
 
 
 def heading(settings: Mapping[str, str]) -> str:
@@ -40,14 +42,16 @@ def _faults(result: "Result") -> list[str]:
     if found.first_fault:
         lines.append(f"\nfirst fault, free-running: {found.first_fault}")
     for fault in found.local_faults:
-        lines.append(f"\n{display_name(fault.module)} by itself, {fault.stage}: {_size(fault)}")
+        lines.append(
+            f"\n{display_name(fault.module)} differs in its own code, {fault.stage}: {_size(fault)}"
+        )
         lines += [f"  cause: {c}\n  fix:   {c.fix}" for c in found.causes[fault.module]]
         if not found.causes[fault.module]:
             lines.append("  cause: nothing known explains it")
     return lines + _growth(result)
 
 
-def _out_of_line(result: "Result") -> list[str]:
+def _outside_tolerance(result: "Result") -> list[str]:
     """Values that differ in a lower precision alone."""
     bad = [v for v in result.values if v.verdict in ("different", "not finite")]
     if result.dtype == "float64" or not bad or result.examination.local_faults:
@@ -55,10 +59,13 @@ def _out_of_line(result: "Result") -> list[str]:
     lines = [
         f"  {v.kind} {v.name}: {v.verdict}, flax {v.truth_errors[0]:.1e}, "
         f"torch {v.truth_errors[1]:.1e} against float64"
-        for v in bad[:SHOWN]
+        for v in bad[:SHOWN_VALUES]
         if v.truth_errors
     ]
-    return [f"\nequal in float64; out of line in {result.dtype}, {len(bad)} values:", *lines]
+    return [
+        f"\nequal in float64; outside the tolerance in {result.dtype}, {len(bad)} values:",
+        *lines,
+    ]
 
 
 def _size(fault: Fault) -> str:
@@ -70,8 +77,8 @@ def _growth(result: "Result") -> list[str]:
     errors = [(name, e) for name, e in result.examination.error_growth if e > 1e-12]
     if not errors:
         return []
-    step = max(1, len(errors) // GROWTH)
-    chosen = errors[::step][:GROWTH] + ([errors[-1]] if len(errors) > GROWTH else [])
+    step = max(1, len(errors) // SHOWN_ERRORS)
+    chosen = errors[::step][:SHOWN_ERRORS] + ([errors[-1]] if len(errors) > SHOWN_ERRORS else [])
     return ["\nerror from there on:", *[f"  {error:.1e}  {name}" for name, error in chosen]]
 
 

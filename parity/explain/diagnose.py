@@ -66,12 +66,12 @@ def diagnose(
     """
     evidence = gather_evidence(fault.module, reference, candidate, params, sizes)
     if fault.stage == "backward":
-        return _once(list(gradients.different_gradients(evidence)))
-    found = _calls(fault, reference, candidate)
+        return _unique(list(gradients.different_gradients(evidence)))
+    found = _different_calls(fault, reference, candidate)
     for value in evidence.computed:
         if relative_error(value.candidate, value.reference) > tolerance:
             found += _explain(evidence, value)
-    return _once(found)
+    return _unique(found)
 
 
 def _explain(evidence: Evidence, value: Computed) -> list[Cause]:
@@ -89,32 +89,32 @@ def _explain(evidence: Evidence, value: Computed) -> list[Cause]:
     return []
 
 
-def _calls(fault: Fault, reference: Recording, candidate: Recording) -> list[Cause]:
-    """Children called by one side alone, and arrays that are not handed on."""
-    ours, theirs = (_called(run, fault.module) for run in (reference, candidate))
+def _different_calls(fault: Fault, reference: Recording, candidate: Recording) -> list[Cause]:
+    """Children called by one side alone, and arrays that are not observed."""
+    ours, theirs = (_children_called(run, fault.module) for run in (reference, candidate))
     never, extra = sorted(ours - theirs), sorted(theirs - ours)
     causes = []
     if never and not candidate.failure:
         text = f"{', '.join(never)} is never called"
         text += f"; {', '.join(extra)} is called instead" if extra else ""
         causes.append(Cause(text, f"call {', '.join(never)}"))
-    for key, passed in reference.observed.items():
+    for key, observed in reference.observed.items():
         other = candidate.observed.get(key)
-        own = passed.point.kind == "input" and passed.point.module == fault.module
+        own = observed.point.kind == "input" and observed.point.module == fault.module
         if not own or other is None:
             continue
-        causes += _handed_besides(passed, other, reference)
-        if len(other.arrays) < len(passed.arrays):
-            kinds = [a.dtype for a in passed.arrays]
+        causes += _extra_arguments(observed, other, reference)
+        if len(other.arrays) < len(observed.arrays):
+            kinds = [a.dtype for a in observed.arrays]
             what = "the mask is" if bool in kinds else "an argument is"
-            text = f"{what} not handed to {passed.point.name}"
-            causes.append(Cause(text, "hand it on"))
+            text = f"{what} not passed to {observed.point.name}"
+            causes.append(Cause(text, "pass it"))
             break
     return causes
 
 
-def _handed_besides(ours: Observed, theirs: Observed, reference: Recording) -> list[Cause]:
-    """Arguments of a call that the reference does not hand over, and what else gets the same."""
+def _extra_arguments(ours: Observed, theirs: Observed, reference: Recording) -> list[Cause]:
+    """Arguments of a call that the reference does not pass, and what else gets the same."""
     causes = []
     if len(theirs.arrays) <= len(ours.arrays):
         return causes
@@ -127,15 +127,15 @@ def _handed_besides(ours: Observed, theirs: Observed, reference: Recording) -> l
             and any(np.array_equal(array, other) for other in p.arrays)
         ]  # fmt: skip
         like = f", the same as to {others[0]}" if others else ""
-        text = f"{name} is handed to {ours.point.name}{like}; the reference hands it none"
-        causes.append(Cause(text, f"do not hand {name} on", 0.0 if others else None))
+        text = f"{name} is passed to {ours.point.name}{like}; the reference passes none"
+        causes.append(Cause(text, f"do not pass {name}", 0.0 if others else None))
     return causes
 
 
-def _called(run: Recording, module: str) -> set[str]:
-    points = [passed.point for passed in run.observed.values()]
+def _children_called(run: Recording, module: str) -> set[str]:
+    points = [observed.point for observed in run.observed.values()]
     return {p.name for p in points if p.kind == "input" and p.module == module and p.name != module}
 
 
-def _once(causes: list[Cause]) -> list[Cause]:
+def _unique(causes: list[Cause]) -> list[Cause]:
     return list({cause.text: cause for cause in causes}.values())

@@ -52,17 +52,17 @@ class Fault:
 def substitutes_from(run: Recording) -> Substitutes:
     """What the local runs read, and how they weight what they compute: the reference's own."""
     return Substitutes(
-        {key: passed.arrays for key, passed in run.observed.items()},
-        {key: passed.gradients for key, passed in run.observed.items()},
+        {key: observed.arrays for key, observed in run.observed.items()},
+        {key: observed.gradients for key, observed in run.observed.items()},
     )
 
 
 def error_growth(reference: Recording, candidate: Recording) -> list[tuple[str, float]]:
     """The error of every point of the free runs, in order of execution."""
     return [
-        (str(passed.point), _largest(passed, candidate.observed[key]))
-        for key, passed in reference.observed.items()
-        if key in candidate.observed and passed.point.kind != "input"
+        (str(observed.point), _largest_error(observed, candidate.observed[key]))
+        for key, observed in reference.observed.items()
+        if key in candidate.observed and observed.point.kind != "input"
     ]
 
 
@@ -87,10 +87,10 @@ def local_faults(reference: Recording, candidate: Recording, tolerance: float) -
 
 
 def _forward(reference: Recording, candidate: Recording, tolerance: float, how) -> Iterator[Fault]:
-    for key, passed in reference.observed.items():
-        point = passed.point
+    for key, observed in reference.observed.items():
+        point = observed.point
         if key in candidate.observed:
-            fault = _point_fault(point, passed, candidate.observed[key], tolerance, how)
+            fault = _point_fault(point, observed, candidate.observed[key], tolerance, how)
             if fault:
                 yield fault
         elif candidate.failure:
@@ -111,14 +111,14 @@ def _point_fault(point: Point, ours: Observed, theirs: Observed, tolerance, how)
     if odd:
         detail = f"shape {odd[1]} where the reference has {odd[0]}"
         return Fault(point.module, "forward", how, str(point), np.inf, detail)
-    error = _largest(ours, theirs)
+    error = _largest_error(ours, theirs)
     if error <= tolerance:
         return None
     detail = "not finite" if np.isinf(error) else ""
     return Fault(point.module, "forward", how, str(point), error, detail)
 
 
-def _largest(reference: Observed, candidate: Observed) -> float:
+def _largest_error(reference: Observed, candidate: Observed) -> float:
     pairs = zip(candidate.arrays, reference.arrays, strict=False)
     return max((relative_error(a, b) for a, b in pairs), default=0.0)
 
@@ -127,11 +127,14 @@ def _backward(reference: Recording, candidate: Recording, tolerance: float, how)
     """Gradients that differ, each with the module whose code they flow through."""
     callers = reference.callers()
     floors = gradient_floors(reference.gradient_norms())
-    for key, passed in reference.observed.items():
+    for key, observed in reference.observed.items():
         if key not in candidate.observed:
             continue
         triples = zip(
-            candidate.observed[key].gradients, passed.gradients, passed.array_names(), strict=False
+            candidate.observed[key].gradients,
+            observed.gradients,
+            observed.array_names(),
+            strict=False,
         )
         errors = [
             relative_error(a, b, floors[n])
@@ -139,8 +142,8 @@ def _backward(reference: Recording, candidate: Recording, tolerance: float, how)
             if a is not None and b is not None
         ]
         if errors and max(errors) > tolerance:
-            blamed = _reader(passed.point, callers)
-            yield Fault(blamed, "backward", how, f"gradient by {passed.point}", max(errors))
+            blamed = _module_reading(observed.point, callers)
+            yield Fault(blamed, "backward", how, f"gradient by {observed.point}", max(errors))
     for name, grad in reference.parameter_gradients.items():
         error = relative_error(candidate.parameter_gradients.get(name, grad), grad, floors[name])
         if error > tolerance:
@@ -148,8 +151,8 @@ def _backward(reference: Recording, candidate: Recording, tolerance: float, how)
             yield Fault(module, "backward", how, f"gradient by {name}", error)
 
 
-def _reader(point: Point, callers: dict[str, str]) -> str:
-    """Whose code reads the value that passed."""
+def _module_reading(point: Point, callers: dict[str, str]) -> str:
+    """Whose code reads the value that observed."""
     match point.kind:
         case "input":
             return point.name

@@ -60,8 +60,8 @@ def _dtypes(run: Recording) -> dict[str, str]:
     """The dtype of every value under its name; a gradient has that of its value."""
     return {
         name: dtype
-        for passed in run.observed.values()
-        for name, dtype in zip(passed.array_names(), passed.dtypes, strict=True)
+        for observed in run.observed.values()
+        for name, dtype in zip(observed.array_names(), observed.dtypes, strict=True)
     }
 
 
@@ -88,12 +88,14 @@ def _chain(values: dict[Key, np.ndarray]) -> dict[Key, Roundings]:
 def _named(run: Recording) -> dict[Key, np.ndarray]:
     """(name, kind) -> array: what modules give back and what is tapped, and all gradients."""
     found = {}
-    for passed in run.observed.values():
-        for i, (name, array) in enumerate(zip(passed.array_names(), passed.arrays, strict=True)):
-            if passed.point.kind != "input":
+    for observed in run.observed.values():
+        for i, (name, array) in enumerate(
+            zip(observed.array_names(), observed.arrays, strict=True)
+        ):
+            if observed.point.kind != "input":
                 found[name, "value"] = array
-            if i < len(passed.gradients) and passed.gradients[i] is not None:
-                found[name, "gradient"] = passed.gradients[i]
+            if i < len(observed.gradients) and observed.gradients[i] is not None:
+                found[name, "gradient"] = observed.gradients[i]
     return found | {(n, "parameter gradient"): g for n, g in run.parameter_gradients.items()}
 
 
@@ -106,7 +108,7 @@ def _value(key, pair, dtypes: tuple[str, str], floor: float, exact, allowed: flo
         if exact is not None
         else None
     )
-    apart = np.abs(flax.astype(np.float64) - torch_value) if same else np.array(np.inf)
+    gaps = np.abs(flax.astype(np.float64) - torch_value) if same else np.array(np.inf)
     largest = np.maximum(np.abs(flax), np.abs(torch_value)) if same else np.array(1.0)
     return Value(
         name=key[0],
@@ -114,8 +116,8 @@ def _value(key, pair, dtypes: tuple[str, str], floor: float, exact, allowed: flo
         shapes=(flax.shape, torch_value.shape),
         dtypes=dtypes,
         error=error,
-        max_error=float(apart.max(initial=0.0)),
-        ulps=float((apart / _spacing(largest, dtypes[0])).max(initial=0.0)),
+        max_error=float(gaps.max(initial=0.0)),
+        ulps=float((gaps / _spacing(largest, dtypes[0])).max(initial=0.0)),
         verdict=_verdict(flax, torch_value, error, ends, allowed),
         truth_errors=ends,
     )

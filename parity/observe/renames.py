@@ -16,20 +16,20 @@ def renamer(renames: Mapping[str, str]) -> Callable[[str], str]:
         renames: names of Flax modules or parameters, as Flax or as the rule writes them (`Dense_0`
             or `Dense.0`, `block.Dense_0.kernel` or `block.Dense.0.weight`), to torch's.
     """
-    by_rule = {_rule(ours): theirs for ours, theirs in renames.items()}
-    longest_first = sorted(by_rule, key=len, reverse=True)
+    torch_names = {_by_rule(ours): theirs for ours, theirs in renames.items()}
+    longest_first = sorted(torch_names, key=len, reverse=True)
 
     def rename(name: str) -> str:
         for prefix in longest_first:
             if name == prefix or name.startswith(f"{prefix}."):
                 rest = name[len(prefix) :]
-                return (by_rule[prefix] + rest).strip(".")
+                return (torch_names[prefix] + rest).strip(".")
         return name
 
     return rename
 
 
-def _rule(name: str) -> str:
+def _by_rule(name: str) -> str:
     parts = [re.sub(r"_(\d+)$", r".\1", part) for part in name.replace("/", ".").split(".")]
     leaf = {"kernel": "weight", "embedding": "weight", "scale": "weight"}.get(parts[-1], parts[-1])
     return ".".join([*parts[:-1], leaf])
@@ -41,8 +41,8 @@ def require_matching(flax: Shapes, torch: Shapes) -> None:
     Raises:
         NotComparableError: names every fault, and for each what it may belong to.
     """
-    faults = [_lonely(name, flax, torch, "Flax") for name in flax if name not in torch]
-    faults += [_lonely(name, torch, flax, "torch") for name in torch if name not in flax]
+    faults = [_unmatched(name, flax, torch, "Flax") for name in flax if name not in torch]
+    faults += [_unmatched(name, torch, flax, "torch") for name in torch if name not in flax]
     faults += [
         f"{name} is {flax[name]} in Flax and {torch[name]} in torch"
         for name in flax
@@ -53,10 +53,10 @@ def require_matching(flax: Shapes, torch: Shapes) -> None:
         raise NotComparableError(f"parameters left unmatched: {shown}")
 
 
-def _lonely(name: str, own: Shapes, other: Shapes, side: str) -> str:
-    free = [n for n in other if n not in own]
-    fitting = [n for n in free if other[n] == own[name]]
+def _unmatched(name: str, one_side: Shapes, other: Shapes, side: str) -> str:
+    free = [n for n in other if n not in one_side]
+    fitting = [n for n in free if other[n] == one_side[name]]
     near = get_close_matches(name, fitting, 3, 0.0) or get_close_matches(name, free, 3, 0.0)
     hint = ", ".join(f"{n} {other[n]}" for n in near) or "none is left over"
     other_side = "torch" if side == "Flax" else "Flax"
-    return f"{side}'s {name} {own[name]} has no partner (nearest in {other_side}: {hint})"
+    return f"{side}'s {name} {one_side[name]} has no counterpart (nearest in {other_side}: {hint})"

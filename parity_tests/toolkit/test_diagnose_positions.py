@@ -52,16 +52,16 @@ BY_PARTS = 500000.0**-POWERS / [1, 1, 3, 8, 8]
     (500000.0**-POWERS, 10000.0**-POWERS,
      ["frequencies of theta 10000, where the reference has theta 500000"]),
     (PLAIN, 31.0**(-POWERS * 10 / 16),
-     ["frequencies theta**(-2i / 16), as if all of a head's 16 dimensions turned, where the "
+     ["frequencies theta**(-2i / 16), as if all of a head's 16 dimensions rotated, where the "
       "reference has theta**(-2i / 10), theta 31"]),
     (BY_PARTS, 500000.0**-POWERS,
      ["powers of theta as they are, where the reference has them divided by 8 for the 2 pairs of "
       "long wavelength and kept for the 2 of short"]),
     (PLAIN, PLAIN / 3,
      ["powers of theta all divided by 3, where the reference has them as they are"]),
-    (PLAIN, -PLAIN, ["turned backwards: every angle has the other sign"]),
+    (PLAIN, -PLAIN, ["rotated backwards: every angle has the opposite sign"]),
     (PLAIN[:2], np.array([1.0, 2.0]),
-     ["pairs turn by 1 2 a position, where the reference's turn by 1 0.5032"]),
+     ["pairs rotate by 1 2 per position, where the reference's rotate by 1 0.5032"]),
     (BY_PARTS, BY_PARTS, []),
 ])  # fmt: skip
 def test_frequencies_are_solved_for(reference, candidate, texts):
@@ -112,13 +112,13 @@ def test_what_a_rotation_turns_is_solved_for():
         "pairs are neighbours (0, 1), (2, 3), where the reference's are one of each half"
     ]
     assert of(right, turn(x, by_head, halves)) == [
-        "rotated by the number of the head, where the reference goes by the position"
+        "rotated by the index of the head, where the reference takes that of the position"
     ]
-    assert of(right, turn(x, -by_token, halves)) == ["turned by the negative of each angle"]
+    assert of(right, turn(x, -by_token, halves)) == ["rotated by the negative of each angle"]
     assert of(right, turn(x, by_token[..., :1], [(0, 1)])) == [
-        "turns 2 dimensions of each head, 1/2 of the reference's 4"
+        "rotates 2 dimensions of each head, 1/2 of the reference's 4"
     ]
-    assert of(right, x) == ["turns 0 dimensions of each head, 0 of the reference's 4"]
+    assert of(right, x) == ["rotates 0 dimensions of each head, 0 of the reference's 4"]
     assert of(right, right + 0.1) == []
 
 
@@ -293,6 +293,6 @@ def test_an_argument_that_is_handed_over_besides_is_named():
     wrong = run(("attn", {"x": x, "bias": bias}), ("cross_attn", {"x": x, "bias": bias}))
     other = run(("attn", {"inputs": x, "bias": bias}), ("cross_attn", {"inputs": x}))
     assert of(right, wrong) == [
-        "bias is handed to cross_attn, the same as to attn; the reference hands it none"
+        "bias is passed to cross_attn, the same as to attn; the reference passes none"
     ]
     assert of(right, other) == []

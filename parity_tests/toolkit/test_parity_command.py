@@ -191,7 +191,7 @@ MISTAKES = {
     ),
     "an unmatched parameter": (
         f"{PAIRED} --rename Dense_1=down",
-        r"Flax's Dense.0.weight \(20, 12\) has no partner \(nearest in torch",
+        r"Flax's Dense.0.weight \(20, 12\) has no counterpart \(nearest in torch",
     ),
     "another depth": (
         "compare {mine}:deeper {mine}:right --inputs 2x5x12",

@@ -10,7 +10,7 @@ import numpy as np
 from parity.explain.causes.evidence import Cause, Computed, Evidence, deviation, explains
 
 # Rules are tried up to this max_distance; what the distances at hand leave open is said.
-FARTHEST = 1024
+LARGEST_MAX_DISTANCE = 1024
 
 
 @dataclass(frozen=True)
@@ -20,13 +20,13 @@ class Rule:
     Args:
         both: half of the buckets for each direction; else all for keys up to the query.
         mirrored: keys before the query are taken for keys after it.
-        own: the buckets of one direction.
+        per_direction: the buckets of one direction.
         exact: distances below it have a bucket each.
     """
 
     both: bool
     mirrored: bool
-    own: int
+    per_direction: int
     exact: int
 
 
@@ -42,11 +42,11 @@ def different_buckets(evidence: Evidence, value: Computed) -> Iterator[Cause]:
     if ours is None or theirs is None or ours == theirs:
         return
     residual = deviation(_bias(table, ahead, theirs), value.candidate)
-    step = _moved(len(table), ours, theirs)
+    step = _query_shift(len(table), ours, theirs)
     if step:
-        side = "before" if step > 0 else "behind"
-        text = f"the bias of queries {abs(step)} {side} where they stand"
-        yield Cause(text, "count the tokens read before into the queries' positions", residual)
+        side = "early" if step > 0 else "late"
+        text = f"the bias of queries {abs(step)} positions too {side}"
+        yield Cause(text, "add the number of cached tokens to the queries' positions", residual)
         return
     yield Cause(_first_difference(ours, theirs), "sort distances as the reference does", residual)
     for text, fix in _different_rules(len(table), ours, theirs):
@@ -61,13 +61,13 @@ def _ahead(inputs: list[np.ndarray]) -> np.ndarray | None:
     return positions[-1][:, None, :] - positions[0][:, :, None]
 
 
-def _moved(count: int, ours: dict[int, int], theirs: dict[int, int]) -> int:
+def _query_shift(count: int, ours: dict[int, int], theirs: dict[int, int]) -> int:
     """By how much queries stand too early, if that alone gives their buckets; else 0."""
     ahead, wanted = np.array(list(theirs)), np.array(list(theirs.values()))
     reach = int(np.abs(ahead).max())
     steps = sorted((n for n in range(-reach, reach + 1) if n), key=abs)
     for (rule, spans), step in product(_rules(count, ours).items(), steps):
-        if (_sorted(rule, np.array(spans)[:, None], ahead + step) == wanted).all(1).any():
+        if (_buckets_by_rule(rule, np.array(spans)[:, None], ahead + step) == wanted).all(1).any():
             return step
     return 0
 
@@ -79,8 +79,8 @@ def _buckets(table: np.ndarray, ahead: np.ndarray, y: np.ndarray) -> dict[int, i
     whole = np.broadcast_to(ahead, (y.shape[0], *ahead.shape[1:]))
     distances, first = np.unique(whole, return_index=True)
     rows = np.moveaxis(y, 1, -1).reshape(-1, y.shape[1])[first]
-    apart = np.abs(rows[:, None] - table).sum(-1)
-    found = dict(zip(distances.tolist(), apart.argmin(1).tolist(), strict=True))
+    distances_to_rows = np.abs(rows[:, None] - table).sum(-1)
+    found = dict(zip(distances.tolist(), distances_to_rows.argmin(1).tolist(), strict=True))
     return found if explains(_bias(table, whole, found), y) else None
 
 
@@ -103,20 +103,20 @@ def _different_rules(
     if not right or not wrong:
         return
 
-    def apart(pair: tuple[Rule, Rule]) -> int:
+    def count_differences(pair: tuple[Rule, Rule]) -> int:
         a, b = pair
-        share = a.exact * b.own != b.exact * a.own
+        share = a.exact * b.per_direction != b.exact * a.per_direction
         far = not set(right[a]) & set(wrong[b])
         return sum((a.both != b.both, a.mirrored != b.mirrored, share, far))
 
-    a, b = min(product(right, wrong), key=apart)
+    a, b = min(product(right, wrong), key=count_differences)
     if a.both != b.both:
         kinds = {True: "split between the directions", False: "all for keys up to the query"}
         text = f"buckets are {kinds[b.both]}, where the reference's are {kinds[a.both]}"
         yield text, f"build this stack's bias with buckets {kinds[a.both]}"
     if a.mirrored != b.mirrored:
         yield "keys before the query count as keys after it", "swap query and key positions"
-    if a.exact * b.own != b.exact * a.own:
+    if a.exact * b.per_direction != b.exact * a.per_direction:
         text = f"distances below {b.exact} have a bucket each, in the reference below {a.exact}"
         yield text, f"give distances below {a.exact} a bucket each"
     if not set(right[a]) & set(wrong[b]):
@@ -125,7 +125,7 @@ def _different_rules(
 
 
 def _span(values: list[int]) -> str:
-    if values[-1] == FARTHEST:
+    if values[-1] == LARGEST_MAX_DISTANCE:
         return f"{values[0]} or more"
     return f"{values[0]}" if len(values) == 1 else f"{values[0]} to {values[-1]}"
 
@@ -135,23 +135,25 @@ def _rules(count: int, buckets: dict[int, int]) -> dict[Rule, list[int]]:
     found: dict[Rule, list[int]] = defaultdict(list)
     ahead, wanted = np.array(list(buckets)), np.array(list(buckets.values()))
     for both, mirrored in product((True, False), (False, True)):
-        own = count // 2 if both else count
+        per_direction = count // 2 if both else count
         # Half of the buckets comes first: the rule as it was published.
-        for exact in sorted(range(1, own), key=lambda e: abs(2 * e - own)):
-            rule = Rule(both, mirrored, own, exact)
-            reach = np.arange(exact + 1, FARTHEST + 1)[:, None]
-            fits = (_sorted(rule, reach, ahead) == wanted).all(1)
+        for exact in sorted(range(1, per_direction), key=lambda e: abs(2 * e - per_direction)):
+            rule = Rule(both, mirrored, per_direction, exact)
+            reach = np.arange(exact + 1, LARGEST_MAX_DISTANCE + 1)[:, None]
+            fits = (_buckets_by_rule(rule, reach, ahead) == wanted).all(1)
             if fits.any():
                 found[rule] = reach[fits, 0].tolist()
     return dict(found)
 
 
-def _sorted(rule: Rule, reach: np.ndarray, ahead: np.ndarray) -> np.ndarray:
+def _buckets_by_rule(rule: Rule, reach: np.ndarray, ahead: np.ndarray) -> np.ndarray:
     """The buckets that a rule gives to distances, a row for each max_distance in `reach` [R, 1]."""
     signed = -ahead if rule.mirrored else ahead
     distance = np.abs(signed) if rule.both else np.maximum(-signed, 0)
-    side = rule.own * (signed > 0) if rule.both else 0
+    side = rule.per_direction * (signed > 0) if rule.both else 0
     shares = np.log(np.maximum(distance, rule.exact) / rule.exact) / np.log(reach / rule.exact)
     # A distance on the border belongs to the farther bucket, whatever rounding says.
-    shared = rule.exact + (shares * (rule.own - rule.exact) + 1e-9).astype(int)
-    return np.where(distance < rule.exact, distance, np.minimum(shared, rule.own - 1)) + side
+    shared = rule.exact + (shares * (rule.per_direction - rule.exact) + 1e-9).astype(int)
+    return (
+        np.where(distance < rule.exact, distance, np.minimum(shared, rule.per_direction - 1)) + side
+    )

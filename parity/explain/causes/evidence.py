@@ -56,7 +56,7 @@ class Evidence:
         inputs: the arrays of its call.
         computed: the values its own code computed.
         params: its own parameters by leaf name.
-        below: those of the modules inside it, by name.
+        inside: those of the modules inside it, by name.
         gradients: (reference, candidate) local gradients, by what they were taken by.
         sizes: numbers a constant may be made of, by name: d_model, head_dim, ...
     """
@@ -67,7 +67,7 @@ class Evidence:
     params: Mapping[str, np.ndarray]
     gradients: Mapping[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
     sizes: Mapping[str, float] = field(default_factory=dict)
-    below: Mapping[str, np.ndarray] = field(default_factory=dict)
+    inside: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 Explain = Callable[[Evidence, Computed], Iterable[Cause]]
@@ -102,18 +102,20 @@ def gather_evidence(
     computed: list[Computed] = []
     inputs: list[np.ndarray] = []
     callers = reference.callers()
-    for key, passed in reference.observed.items():
-        point = passed.point
+    for key, observed in reference.observed.items():
+        point = observed.point
         is_call = point.kind == "input" and point.name == module
         if is_call:
-            inputs = passed.arrays
+            inputs = observed.arrays
         elif point.module == module and key in candidate.observed:
-            pairs = zip(passed.arrays, candidate.observed[key].arrays, strict=False)
+            pairs = zip(observed.arrays, candidate.observed[key].arrays, strict=False)
             computed += [Computed(point, a, b, dict(read)) for a, b in pairs]
         own_tap = point.kind == "tap" and point.module == module
         from_child = point.kind == "output" and point.name and callers[point.name] == module
         if is_call or own_tap or (from_child and point.name != module):
-            read |= _besides(passed, candidate.observed.get(key)) | _named(point, passed.arrays)
+            read |= _candidate_alone(observed, candidate.observed.get(key)) | _named(
+                point, observed.arrays
+            )
     owner = without_call_number(module)
     prefix = f"{owner}." if owner else ""
     inside = {n.removeprefix(prefix): v for n, v in params.items() if n.startswith(prefix)}
@@ -130,7 +132,7 @@ def _named(point: Point, arrays: list[np.ndarray]) -> dict[str, np.ndarray]:
     return dict(zip(_numbered(names), arrays, strict=True))
 
 
-def _besides(ours: Observed, theirs: Observed | None) -> dict[str, np.ndarray]:
+def _candidate_alone(ours: Observed, theirs: Observed | None) -> dict[str, np.ndarray]:
     """What the candidate alone is handed."""
     if theirs is None or len(theirs.arrays) <= len(ours.arrays):
         return {}

@@ -26,13 +26,15 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def different_activation(evidence: Evidence, value: Computed) -> Iterator[Cause]:
-    ours = _identify(value.reference, value.read)
-    theirs = _identify(value.candidate, value.read) if ours else None
+    ours = _identify_activation(value.reference, value.read)
+    theirs = _identify_activation(value.candidate, value.read) if ours else None
     if ours and theirs and ours[0] != theirs[0]:
         yield Cause(f"{theirs[0]}, where the reference has {ours[0]}", f"use {ours[0]}", theirs[1])
 
 
-def _identify(wanted: np.ndarray, read: Mapping[str, np.ndarray]) -> tuple[str, float] | None:
+def _identify_activation(
+    wanted: np.ndarray, read: Mapping[str, np.ndarray]
+) -> tuple[str, float] | None:
     """(formula, residual) of the first form that gives `wanted`."""
     usable = {n: a for n, a in read.items() if a.shape == wanted.shape and a.dtype.kind == "f"}
     for text, predicted in _forms(usable):

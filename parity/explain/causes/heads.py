@@ -11,8 +11,8 @@ from parity.explain.causes.evidence import Cause, Computed, Evidence, deviation,
 
 def different_head(evidence: Evidence, value: Computed) -> Iterator[Cause]:
     """Logits f h E^T: which hidden states, which table, times what."""
-    ours = _identify(evidence, value, value.reference)
-    theirs = _identify(evidence, value, value.candidate) if ours else None
+    ours = _identify_head(evidence, value, value.reference)
+    theirs = _identify_head(evidence, value, value.candidate) if ours else None
     if not ours or not theirs:
         return
     if ours[0] != theirs[0]:
@@ -24,11 +24,11 @@ def different_head(evidence: Evidence, value: Computed) -> Iterator[Cause]:
         yield Cause(text, f"scale the hidden states by {right}", theirs[2])
 
 
-def _identify(
+def _identify_head(
     evidence: Evidence, value: Computed, y: np.ndarray
 ) -> tuple[str, float, float] | None:
     """(hidden states and table, factor, residual)."""
-    tables = {n: t for n, t in evidence.below.items() if t.ndim == 2}
+    tables = {n: t for n, t in evidence.inside.items() if t.ndim == 2}
     for (name, hidden), (owner, table) in product(value.read.items(), tables.items()):
         if hidden.dtype.kind != "f" or hidden.shape[-1:] != table.shape[1:]:
             continue

@@ -9,7 +9,7 @@ from parity.explain.causes.evidence import ROUNDING, Cause, Computed, Evidence, 
 
 
 @dataclass(frozen=True)
-class Form:
+class NormForm:
     """y = (x - [mean]) / den * weight + bias with den**2 = gain * var + eps, or its root + eps.
 
     Args:
@@ -27,7 +27,7 @@ class Form:
     extra: float
     residual: float
 
-    def differences(self, other: "Form", features: int) -> list[tuple[str, str, str]]:
+    def differences(self, other: "NormForm", features: int) -> list[tuple[str, str, str]]:
         """(what the candidate does, what the reference does, the fix), for each that differs."""
         found = []
         if self.centered != other.centered:
@@ -70,7 +70,7 @@ def different_norm(evidence: Evidence, value: Computed) -> Iterator[Cause]:
             return
 
 
-def identify_norm(x: np.ndarray, y: np.ndarray, weight: np.ndarray, bias) -> Iterator[Form]:
+def identify_norm(x: np.ndarray, y: np.ndarray, weight: np.ndarray, bias) -> Iterator[NormForm]:
     """The forms that y is of, the most ordinary first."""
     for solved in (False, True):
         for centered in (True, False):
@@ -100,7 +100,7 @@ def _kept(x: np.ndarray, centered: bool) -> np.ndarray:
     return x - x.mean(-1, keepdims=True) if centered else x
 
 
-def _fit(x, y, weight, bias, centered: bool, root: bool) -> Form | None:
+def _fit(x, y, weight, bias, centered: bool, root: bool) -> NormForm | None:
     """Solve gain and eps: each row's denominator is linear in its variance or its deviation."""
     kept = _kept(x, centered)
     variance = np.square(kept).mean(-1)
@@ -118,7 +118,7 @@ def _fit(x, y, weight, bias, centered: bool, root: bool) -> Form | None:
     base = gain * variance + eps if root else np.sqrt(gain * variance) + eps
     with np.errstate(all="ignore"):
         predicted = kept / (np.sqrt(base) if root else base)[..., None] * weight + bias
-    return Form(centered, root, gain, max(eps, 0.0), 0.0, deviation(predicted, y))
+    return NormForm(centered, root, gain, max(eps, 0.0), 0.0, deviation(predicted, y))
 
 
 def _line(regressor: np.ndarray, target: np.ndarray) -> tuple[float, float]:

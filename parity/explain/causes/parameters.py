@@ -25,7 +25,7 @@ def different_parameter(
         *_constant(theirs),
         *_rearranged(name, ours, theirs, all_ours),
         *split_differently(name, all_ours, all_theirs),
-        *_moved(ours, theirs),
+        *_changed_by_one_number(ours, theirs),
     )
     unknown = "other numbers: never copied, or of another checkpoint"
     return next(iter(found), Cause(unknown, "copy it"))
@@ -53,7 +53,7 @@ def _rearranged(
         yield Cause("the same numbers in another order", "check transposes and reshapes", 0.0)
 
 
-def _moved(ours: np.ndarray, theirs: np.ndarray) -> Iterator[Cause]:
+def _changed_by_one_number(ours: np.ndarray, theirs: np.ndarray) -> Iterator[Cause]:
     """Rounded, or with one number added to all values or multiplied with them."""
     if np.array_equal(theirs.astype(np.float16), ours.astype(np.float16)):
         yield Cause("rounded to a narrower type", "copy it in its own type")

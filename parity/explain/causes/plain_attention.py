@@ -13,21 +13,23 @@ import numpy as np
 from parity.explain.causes.constants import describe_constant
 from parity.explain.causes.evidence import ROUNDING, Cause, Computed, Evidence, deviation
 
-Form = tuple[tuple[str, str, str], int, bool, float, float]  # roles, heads, causal, scale, residual
+# Roles, heads, causal, scale, residual.
+AttentionForm = tuple[tuple[str, str, str], int, bool, float, float]
 _START = 0.3
-LATEST = 4  # projections are what was read last before attention
+# Projections are what was read last before attention.
+PROJECTIONS_CONSIDERED = 4
 
 
 def different_attention(evidence: Evidence, value: Computed) -> Iterator[Cause]:
-    ours = _identify(value.reference, value)
-    theirs = _identify(value.candidate, value) if ours else None
+    ours = _identify_attention(value.reference, value)
+    theirs = _identify_attention(value.candidate, value) if ours else None
     if not ours or not theirs:
         return
     residual = theirs[4]
     if ours[0] != theirs[0]:
         wrong, right = (_roles(form[0]) for form in (theirs, ours))
         text = f"{wrong}, where in the reference {right}"
-        yield Cause(text, "hand q, k and v over in the reference's order", residual)
+        yield Cause(text, "pass q, k and v in the reference's order", residual)
     if ours[1] != theirs[1]:
         text = f"{theirs[1]} heads, where the reference has {ours[1]}"
         yield Cause(text, f"use {ours[1]} heads", residual)
@@ -46,12 +48,12 @@ def _roles(roles: tuple[str, str, str]) -> str:
     return f"{roles[0]} is the query, {roles[1]} the key and {roles[2]} the value"
 
 
-def _identify(wanted: np.ndarray, value: Computed) -> Form | None:
+def _identify_attention(wanted: np.ndarray, value: Computed) -> AttentionForm | None:
     usable = [
         (n, a) for n, a in value.read.items()
         if a.ndim == 3 and a.dtype.kind == "f" and a.shape == wanted.shape
     ]  # fmt: skip
-    usable = usable[-LATEST:]
+    usable = usable[-PROJECTIONS_CONSIDERED:]
     if wanted.ndim != 3 or len(usable) < 3:
         return None
     width = wanted.shape[-1]

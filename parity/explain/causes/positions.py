@@ -98,22 +98,22 @@ def different_sinusoids(evidence: Evidence, value: Computed) -> Iterator[Cause]:
         return
     if value.reference.shape[:-1] != ids.shape:
         return
-    ours, theirs = (_identify(ids, y) for y in (value.reference, value.candidate))
+    ours, theirs = (_identify_sinusoids(ids, y) for y in (value.reference, value.candidate))
     if ours and theirs and ours[0] != theirs[0]:
         text = f"{theirs[0]}, where the reference has {ours[0]}"
         yield Cause(text, f"use {ours[0]}", theirs[1])
 
 
-def _identify(ids: np.ndarray, y: np.ndarray) -> tuple[str, float] | None:
+def _identify_sinusoids(ids: np.ndarray, y: np.ndarray) -> tuple[str, float] | None:
     width = y.shape[-1]
     half = (width + 1) // 2
-    layouts = ((True, "sines and cosines in turn"), (False, "sines, then cosines"))
+    layouts = ((True, "sines and cosines interleaved"), (False, "sines, then cosines"))
     spacings = ((f"2i / {width}", width / 2), (f"i / ({half} - 1)", half - 1))
     for solved in (False, True):
         for (interleaved, layout), (spacing, count) in product(layouts, spacings):
             second = y[..., 2 if interleaved and width > 2 else min(1, width - 1)]
             theta = _theta(ids, second, count) if solved else 10000.0
-            predicted = table(ids, width, theta, count, interleaved)
+            predicted = sinusoids(ids, width, theta, count, interleaved)
             if explains(predicted, y):
                 text = f"theta {theta:.6g}, exponents {spacing}, {layout}"
                 return text, deviation(predicted, y)
@@ -127,7 +127,9 @@ def _theta(ids: np.ndarray, second: np.ndarray, count: float) -> float:
     return float(np.arcsin(at[0]) ** -count) if usable else 10000.0
 
 
-def table(ids: np.ndarray, width: int, theta: float, count: float, interleaved: bool) -> np.ndarray:
+def sinusoids(
+    ids: np.ndarray, width: int, theta: float, count: float, interleaved: bool
+) -> np.ndarray:
     half = (width + 1) // 2
     angles = ids[..., None] / theta ** (np.arange(half) / max(count, 1e-9))
     out = np.empty((*ids.shape, width))

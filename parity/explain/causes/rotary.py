@@ -8,9 +8,9 @@ import numpy as np
 from parity.explain.causes.evidence import Cause, Computed, Evidence, deviation, explains
 
 # Frequencies come from angles of about float64's precision, through a logarithm.
-SAME = 1e-8
+TOLERANCE = 1e-8
 # Rotations are looked for so many positions away.
-FARTHEST = 64
+LARGEST_SHIFT = 64
 
 
 @dataclass(frozen=True)
@@ -52,31 +52,33 @@ def different_rotation_table(evidence: Evidence, value: Computed) -> Iterator[Ca
     if any(c.reference.shape[:-1] != ids.shape for c in both):
         return
     ours = _solve(ids, *(c.reference for c in both))
-    moved = _moved(ids, ours, *(c.candidate for c in both)) if ours else None
+    moved = _shifted_positions(ids, ours, *(c.candidate for c in both)) if ours else None
     if moved:
         yield moved
         return
     theirs = _solve(ids, *(c.candidate for c in both))
     if ours is None or theirs is None:
         return
-    if abs(theirs.amplitude - ours.amplitude) > SAME:
+    if abs(theirs.amplitude - ours.amplitude) > TOLERANCE:
         text = f"cosines and sines times {theirs.amplitude:.6g}, in the reference times "
         fix = f"multiply them by {ours.amplitude:.6g}"
         yield Cause(text + f"{ours.amplitude:.6g}", fix, theirs.residual)
-    if not np.allclose(theirs.frequencies, ours.frequencies, SAME, 0):
+    if not np.allclose(theirs.frequencies, ours.frequencies, TOLERANCE, 0):
         for text, fix in _differences(ours.frequencies, theirs.frequencies, evidence.sizes):
             yield Cause(text, fix, theirs.residual)
 
 
-def _moved(ids: np.ndarray, ours: Table, cos: np.ndarray, sin: np.ndarray) -> Cause | None:
+def _shifted_positions(
+    ids: np.ndarray, ours: Table, cos: np.ndarray, sin: np.ndarray
+) -> Cause | None:
     """Right rotations, but of other positions: all of them earlier or later by as much."""
-    for step in sorted(range(-FARTHEST, FARTHEST + 1), key=abs):
+    for step in sorted(range(-LARGEST_SHIFT, LARGEST_SHIFT + 1), key=abs):
         predicted = ours.amplitude * np.exp(1j * (ids + step)[..., None] * ours.frequencies)
         if step and explains(predicted.real, cos) and explains(predicted.imag, sin):
             low, high = int(ids.min()), int(ids.max())
             text = f"rotations of positions {low + step} to {high + step}, where the ids are {low} "
             residual = deviation(predicted.imag, sin)
-            return Cause(text + f"to {high}", "make the table of the ids at hand", residual)
+            return Cause(text + f"to {high}", "make the table from the given ids", residual)
     return None
 
 
@@ -102,22 +104,24 @@ def _differences(
     ours: np.ndarray, theirs: np.ndarray, sizes: Mapping[str, float]
 ) -> Iterator[tuple[str, str]]:
     """(text, fix) of each difference in what the frequencies are made of, or of themselves."""
-    if np.allclose(theirs, -ours, SAME, 0):
-        yield "turned backwards: every angle has the other sign", "use the other sign of the sines"
+    if np.allclose(theirs, -ours, TOLERANCE, 0):
+        yield "rotated backwards: every angle has the opposite sign", "flip the sign of the sines"
         return
     right, wrong = _spectrum(ours), _spectrum(theirs)
     if right is None or wrong is None:
         shown = [" ".join(f"{f:.4g}" for f in side) for side in (theirs, ours)]
-        text = f"pairs turn by {shown[0]} a position, where the reference's turn by {shown[1]}"
+        text = (
+            f"pairs rotate by {shown[0]} per position, where the reference's rotate by {shown[1]}"
+        )
         yield text, "use the reference's frequencies"
         return
-    if abs(wrong.theta / right.theta - 1) > SAME:
-        yield _base(right.theta, wrong.theta, 2 * len(ours), sizes)
+    if abs(wrong.theta / right.theta - 1) > TOLERANCE:
+        yield _different_base(right.theta, wrong.theta, 2 * len(ours), sizes)
     elif (wrong.kept, wrong.divided) != (right.kept, right.divided):
         text = f"powers of theta {wrong.scaling()}, where the reference has them {right.scaling()}"
         yield text, "rescale them as the reference does"
         return
-    if abs(wrong.factor / right.factor - 1) > SAME:
+    if abs(wrong.factor / right.factor - 1) > TOLERANCE:
         text = f"powers of theta {wrong.scaling()}, where the reference has them {right.scaling()}"
         yield text, f"divide by {right.factor:.6g}"
 
@@ -129,22 +133,24 @@ def _spectrum(frequencies: np.ndarray) -> Spectrum | None:
         return None
     theta = float((frequencies[0] / frequencies[1]) ** pairs)
     ratio = frequencies * theta ** (np.arange(pairs) / pairs)
-    if np.allclose(ratio, ratio[0], SAME, 0):
+    if np.allclose(ratio, ratio[0], TOLERANCE, 0):
         factor = 1 / float(ratio[0])
-        even = abs(factor - 1) < SAME
+        even = abs(factor - 1) < TOLERANCE
         return Spectrum(theta, 1.0 if even else factor, pairs * even, pairs * (not even))
-    kept, divided = (int(np.isclose(ratio, end, SAME, 0).sum()) for end in (1, ratio[-1]))
-    if kept < 2 or divided < 2 or (np.diff(ratio) > SAME).any():
+    kept, divided = (int(np.isclose(ratio, end, TOLERANCE, 0).sum()) for end in (1, ratio[-1]))
+    if kept < 2 or divided < 2 or (np.diff(ratio) > TOLERANCE).any():
         return None
     return Spectrum(theta, 1 / float(ratio[-1]), kept, divided)
 
 
-def _base(right: float, wrong: float, width: int, sizes: Mapping[str, float]) -> tuple[str, str]:
+def _different_base(
+    right: float, wrong: float, width: int, sizes: Mapping[str, float]
+) -> tuple[str, str]:
     """Another theta; or the same, raised to fractions of another width."""
     for size in sizes.values():
-        if size > width and abs(np.log(right) * width / (np.log(wrong) * size) - 1) < SAME:
+        if size > width and abs(np.log(right) * width / (np.log(wrong) * size) - 1) < TOLERANCE:
             text = f"frequencies theta**(-2i / {size:g}), as if all of a head's {size:g} dimensions"
-            text += f" turned, where the reference has theta**(-2i / {width}), theta {right:.6g}"
-            return text, f"divide the exponents by the {width} dimensions that turn"
+            text += f" rotated, where the reference has theta**(-2i / {width}), theta {right:.6g}"
+            return text, f"divide the exponents by the {width} dimensions that rotate"
     text = f"frequencies of theta {wrong:.6g}, where the reference has theta {right:.6g}"
     return text, f"set theta={right:.6g}"

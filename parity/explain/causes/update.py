@@ -73,7 +73,7 @@ def _beta(new: np.ndarray, old: np.ndarray, x: np.ndarray) -> tuple[float, float
 
 
 @dataclass(frozen=True)
-class Form:
+class UpdateForm:
     """-step / lr = m^ / (sqrt(v^) + eps) + decay * p, or with eps inside the root."""
 
     place: str
@@ -89,7 +89,7 @@ def different_update(right: Any, wrong: Any) -> dict[str, list[Cause]]:
     root = (1 - betas[1] ** right.count) ** 0.5
     found: dict[str, dict[str, tuple[Cause, list[str]]]] = {}
     decays: dict[str, tuple[float, float]] = {}
-    for name in _telling(right):
+    for name in _solvable_parameters(right):
         ours = identify_update(right, name, betas)
         theirs = identify_update(wrong, name, betas) if ours else None
         if ours is None or theirs is None:
@@ -125,7 +125,7 @@ def _betas(right: Any) -> tuple[float, float]:
     return first, _beta(_flat(right.v), _flat(right.v0), g * g)[0]
 
 
-def _telling(right: Any) -> list[str]:
+def _solvable_parameters(right: Any) -> list[str]:
     """Parameters with enough values to solve from: the largest of each kind of name."""
     largest: dict[str, str] = {}
     for name, value in right.before.items():
@@ -135,7 +135,7 @@ def _telling(right: Any) -> list[str]:
     return list(largest.values())
 
 
-def _form_causes(ours: Form, theirs: Form, root: float) -> Iterator[tuple[str, Cause]]:
+def _form_causes(ours: UpdateForm, theirs: UpdateForm, root: float) -> Iterator[tuple[str, Cause]]:
     if ours.place != theirs.place:
         text = f"epsilon {theirs.place}, where the reference has it {ours.place}"
         yield "bias_correction", Cause(text, f"put epsilon {ours.place}", theirs.residual)
@@ -155,12 +155,12 @@ def _form_causes(ours: Form, theirs: Form, root: float) -> Iterator[tuple[str, C
         yield "schedule", Cause(text, f"use {ours.rate:.6g}", theirs.residual)
 
 
-def identify_update(step: Any, name: str, betas: tuple[float, float]) -> Form | None:
+def identify_update(step: Any, name: str, betas: tuple[float, float]) -> UpdateForm | None:
     """The form of one parameter's update, its epsilon by Gauss-Newton from several starts."""
     m = step.m[name].ravel() / (1 - betas[0] ** step.count)
     v = step.v[name].ravel() / (1 - betas[1] ** step.count)
     p, moved = step.before[name].ravel(), (step.after[name] - step.before[name]).ravel()
-    best: Form | None = None
+    best: UpdateForm | None = None
     for place in ("beside the root", "inside the root"):
         for start in (-12.0, -10.0, -8.0, -6.0, -4.0):
             form = _solve(place, start, m, v, p, moved)
@@ -169,7 +169,7 @@ def identify_update(step: Any, name: str, betas: tuple[float, float]) -> Form | 
     return best if best and best.residual <= 1e-8 else None
 
 
-def _solve(place: str, log_eps: float, m, v, p, moved) -> Form | None:
+def _solve(place: str, log_eps: float, m, v, p, moved) -> UpdateForm | None:
     def fit(log_eps: float) -> tuple[np.ndarray, float, float]:
         eps = 10.0**log_eps
         den = np.sqrt(v) + eps if place == "beside the root" else np.sqrt(v + eps)
@@ -191,7 +191,7 @@ def _solve(place: str, log_eps: float, m, v, p, moved) -> Form | None:
     if rate == 0:
         return None
     size = float(np.linalg.norm(residual) / np.linalg.norm(moved))
-    return Form(place, 10.0**log_eps, rate, round(decay / rate, 8) + 0.0, size)
+    return UpdateForm(place, 10.0**log_eps, rate, round(decay / rate, 8) + 0.0, size)
 
 
 def different_rates(ours: np.ndarray, theirs: np.ndarray, sizes: Mapping) -> Iterator[Cause]:

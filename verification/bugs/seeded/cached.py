@@ -71,7 +71,7 @@ BUGS = (
         how="Queries are counted from 0 in every call, however many tokens were read before.",
         case="steps",
         at="decoder.rel_bias@2",
-        cause="^the bias of queries 1 before where they stand$",
+        cause="^the bias of queries 1 positions too early$",
         install=partial(swapped, RelativeBias, "forward", _from_the_first_query),
     ),
     SeededBug(
@@ -84,7 +84,7 @@ BUGS = (
         how="The mask of the cache's slots is dropped, so that those not yet written are seen.",
         case="steps",
         at="decoder",
-        cause="^the mask is not handed to decoder.layers.0$",
+        cause="^the mask is not passed to decoder.layers.0$",
         install=partial(swapped, stacks, "self_attention_mask", _unused),
     ),
 )

@@ -205,7 +205,7 @@ BUGS = (
         how="The bias of the decoder's own distances is added to the scores of its memory too.",
         case="relative",
         at="decoder.layers.0",
-        cause=r"bias is handed to .*0\.cross_attn, the same as to .*0\.attn; .* hands it none",
+        cause=r"bias is passed to .*0\.cross_attn, the same as to .*0\.attn; .* passes none",
         install=partial(swapped, Block, "forward", _bias_for_memory_too),
     ),
 )

@@ -68,7 +68,7 @@ BUGS = (
         how="Heads come before tokens when q and k are turned: head n turns as position n should.",
         case="rotary",
         at="decoder.layers.0.attn",
-        cause="rotated by the number of the head, where the reference goes by the position",
+        cause="rotated by the index of the head, where the reference takes that of the position",
         install=partial(swapped, attention, "rotate", _by_head),
     ),
     SeededBug(
@@ -94,7 +94,7 @@ BUGS = (
         how="Layers halve the width of one rotation that they share: the n-th turns a 2**n-th.",
         case="partial",
         at="decoder.layers.1.attn",
-        cause="turns 4 dimensions of each head, 1/2 of the reference's 8",
+        cause="rotates 4 dimensions of each head, 1/2 of the reference's 8",
         install=partial(swapped, Stack, "__init__", _halved_in_each_layer),
     ),
     SeededBug(
