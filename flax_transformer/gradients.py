@@ -13,7 +13,7 @@ from transformer_spec.config import MixtureOfExperts
 from transformer_spec.taps import collecting
 from transformer_spec.train_config import TrainConfig
 
-Metrics = dict[str, Any]
+Metrics = dict[str, Array]
 
 
 def in_dtype(params: dict, dtype: str) -> dict:

@@ -17,7 +17,7 @@ from transformer_spec.config import MixtureOfExperts
 from transformer_spec.taps import collecting
 from transformer_spec.train_config import TrainConfig
 
-Metrics = dict[str, Any]
+Metrics = dict[str, Tensor]
 
 
 def in_dtype(model: Model, dtype: str) -> Callable[..., Any]:
@@ -104,7 +104,10 @@ def gradients(
         loss.backward()
         found.append((loss.detach(), correct))
     losses, correct = zip(*found, strict=True)
-    return _grads(model), {"loss": sum(losses), "correct": sum(correct)}
+    return _grads(model), {
+        "loss": sum(losses[1:], losses[0]),
+        "correct": sum(correct[1:], correct[0]),
+    }
 
 
 def _grads(model: Model) -> list[Tensor]:

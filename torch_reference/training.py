@@ -1,7 +1,9 @@
 """One update, one evaluation, and the Trainer that holds a run's state."""
 
 import copy
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -76,14 +78,36 @@ def eval_step(model: Model, batch: Batch) -> Metrics:
     }
 
 
+@contextmanager
+def _deterministic(device: torch.device) -> Iterator[None]:
+    """Deterministic algorithms inside, the process's own setting again afterwards.
+
+    By default threads add the gradient of an embedding's repeated rows in any order. On CUDA an
+    operation that has no deterministic algorithm warns and runs; on a CPU it is an error.
+    """
+    before = torch.are_deterministic_algorithms_enabled()
+    warned = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=device.type != "cpu")
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=warned)
+
+
 class Trainer:
     """A model, its optimizer and their state, behind arrays of NumPy.
 
     Metrics come back as device scalars: on a GPU an update does not wait for the one before it.
+
+    Deterministic: with the same number of threads, two runs are equal bit for bit. On CUDA, cuBLAS
+    needs CUBLAS_WORKSPACE_CONFIG before its first use in a process; it is set to `:4096:8` here
+    unless the environment has it.
     """
 
     def __init__(self, model_config: ModelConfig, train_config: TrainConfig):
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        if self.device.type == "cuda":
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         self.config = train_config
         model = build_model(model_config).to(getattr(torch, train_config.parameter_dtype))
         init_key, dropout_key = streams.split(streams.seed_key(train_config.seed))
@@ -97,23 +121,25 @@ class Trainer:
 
     def train(self, batch: Batch, learning_rate: float) -> Metrics:
         """One update."""
-        return train_step(
-            self.state,
-            self._on_device(batch),
-            learning_rate,
-            forward=self.forward,
-            config=self.config,
-        )
+        with _deterministic(self.device):
+            return train_step(
+                self.state,
+                self._on_device(batch),
+                learning_rate,
+                forward=self.forward,
+                config=self.config,
+            )
 
     def evaluate(self, batch: Batch) -> Metrics:
-        return eval_step(self._evaluated(), self._on_device(batch))
+        with _deterministic(self.device):
+            return eval_step(self._evaluation_model(), self._on_device(batch))
 
     def differences(self) -> dict[str, float]:
-        """How far two twins are apart; a trainer of one has nothing to say."""
+        """How far two backends differ; one by itself has no figures."""
         return {}
 
     def greedy(self, inputs: dict[str, np.ndarray], num_tokens: int) -> np.ndarray:
-        model = self._evaluated().eval()
+        model = self._evaluation_model().eval()
         tensors = {name: self._tensor(array) for name, array in inputs.items()}
         return greedy(model, tensors, num_tokens).numpy(force=True)
 
@@ -130,8 +156,8 @@ class Trainer:
         for name, parameter in parameters.items():
             parameter.copy_(torch.as_tensor(named[name]))
 
-    def _evaluated(self) -> Model:
-        """What evaluation runs on: the model in the dtype of arithmetic."""
+    def _evaluation_model(self) -> Model:
+        """The model in the dtype of arithmetic, which evaluation runs in."""
         if self.config.dtype == self.config.parameter_dtype:
             return self.state.model
         return copy.deepcopy(self.state.model).to(getattr(torch, self.config.dtype))
@@ -149,9 +175,9 @@ class Trainer:
         return to_named(self.state)
 
     def load_state(self, named: NamedState) -> None:
-        """Go on from there."""
+        """Continue from a state that either backend saved."""
         self.state = from_named(named, self.state)
 
     def first_bad(self, batch: Batch) -> tuple[str | None, str | None]:
-        """The first value and the first gradient of an update on it that are not finite."""
+        """The first value and the first gradient of an update on `batch` that are not finite."""
         return first_bad(self.state, self._on_device(batch), config=self.config)
