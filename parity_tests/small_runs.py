@@ -9,13 +9,14 @@ from parity_tests.training.test_training import small
 from transformer_spec.parameters import parameter_shapes
 from transformer_spec.schedules import Constant
 from transformer_spec.train_config import TrainConfig
-from transformer_training.checkpoints import store
+from transformer_training.checkpoints import manifest, store
 from transformer_training.checkpoints.store import Saved
 from transformer_training.display import Display
 from transformer_training.runs import resuming
 from transformer_training.runs.directory import RunDirectory
 from transformer_training.runs.saving import Saver
 from transformer_training.tasks import Task, language_model, make_task, sort
+from transformer_training.trainer import Trainer
 
 TIMES = {"seconds", "tokens_per_second"}
 
@@ -41,7 +42,7 @@ def small_task(name: str, num_layers: int = 1, **changes: Any) -> tuple[Task, Tr
 
 def go(
     path: Path,
-    trainer: Any,
+    trainer: Trainer,
     task: Task,
     config: TrainConfig,
     *,
@@ -59,7 +60,7 @@ def go(
         saver = Saver(directory, backend, task, config)
         display = Display(total)
         run = train.Run(trainer, task, config, total, directory, display, saver, stop_after)
-        return run.run(saved)
+        return run.complete(saved)
     finally:
         directory.unlock()
 
@@ -70,7 +71,13 @@ def newest(path: Path, task: Task, config: TrainConfig) -> Saved:
     return store.read(last, parameter_shapes(task.model), config.parameter_dtype)
 
 
+def digests(path: Path) -> dict[str, str]:
+    """Hashes of parameters, moments and all losses in the newest checkpoint: of every bit."""
+    about = manifest.read(store.listed(path / "checkpoints")[-1])
+    return {entry["name"]: entry["sha256"] for entry in about.files}
+
+
 def curve(path: Path) -> list[dict[str, Any]]:
     """The records of a run without the times in them."""
-    records = RunDirectory(str(path), "small", returning=True).records()
+    records = RunDirectory(str(path), "small", resume=True).records()
     return [{k: v for k, v in record.items() if k not in TIMES} for record in records]

@@ -26,10 +26,10 @@ from transformer_hub.errors import CheckpointError, explained
 from transformer_hub.families import FAMILIES
 from transformer_hub.formats import safetensors_files
 from transformer_hub.formats.any_format import CONFIG
-from transformer_hub.formats.safe_files import new_directory
 from transformer_hub.pretrained import Pretrained, save_pretrained
 from transformer_spec import parameters
 from transformer_spec.fields import nearest, one_line
+from transformer_spec.files import new_directory
 
 PROGRAM = "python -m transformer_hub"
 DESCRIPTION = f"""\

@@ -21,12 +21,10 @@ from transformer_hub.errors import CheckpointError
 from transformer_hub.formats.any_format import StoredModel, open_stored
 from transformer_hub.formats.lazy_tensor import Tensors
 from transformer_spec import naming
-from transformer_spec.config import MixtureOfExperts, ModelConfig
+from transformer_spec.config import ModelConfig
 from transformer_spec.fields import check_type
-from transformer_spec.parameters import parameter_shapes
+from transformer_spec.parameters import check_counts, parameter_shapes
 
-# More than any published model has.
-MAX_LAYERS, MAX_EXPERTS = 1_000, 100_000
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
@@ -120,17 +118,6 @@ def _naming_checkpoint(path: Path) -> Iterator[None]:
         yield
     except ValueError as error:
         raise CheckpointError(f"{path}: {error}") from None
-
-
-def check_counts(config: ModelConfig) -> None:
-    """Refuse so many layers or experts that the list of their names alone could fill the memory."""
-    layers = config.num_layers + (config.num_decoder_layers or 0)
-    experts = config.ffn.num_experts if isinstance(config.ffn, MixtureOfExperts) else 1
-    if layers > MAX_LAYERS or layers * experts > MAX_EXPERTS:
-        raise CheckpointError(
-            f"config.json asks for {layers:,} layers of {experts:,} experts; it may have "
-            f"{MAX_LAYERS:,} layers, and {MAX_EXPERTS:,} experts in all"
-        )
 
 
 def _check_dtypes(tensors: Tensors) -> None:

@@ -13,10 +13,10 @@ from transformer_hub.errors import CheckpointError, explained
 from transformer_hub.families import FAMILIES
 from transformer_hub.formats import safetensors_files
 from transformer_hub.formats.any_format import CONFIG
-from transformer_hub.formats.safe_files import new_directory
 from transformer_spec import naming
 from transformer_spec.config import ModelConfig
 from transformer_spec.fields import nearest
+from transformer_spec.files import new_directory
 from transformer_spec.parameters import parameter_shapes
 
 # As `transformers` does.

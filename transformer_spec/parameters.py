@@ -17,13 +17,31 @@ from transformer_spec.config import (
     SandwichNorm,
     StdLayerNorm,
 )
+from transformer_spec.fields import ConfigError
 
 Shapes = Iterator[tuple[str, tuple[int, ...]]]
+# More than any published model has.
+MAX_LAYERS, MAX_EXPERTS = 1_000, 100_000
 
 
 def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     """Name -> shape of every trained parameter. A tied head owns none."""
     return dict(_model(config))
+
+
+def check_counts(config: ModelConfig) -> None:
+    """Refuse a config, of unknown origin, whose names alone could take any amount of memory.
+
+    Raises:
+        ConfigError: it has more layers or experts than any published model.
+    """
+    layers = config.num_layers + (config.num_decoder_layers or 0)
+    experts = config.ffn.num_experts if isinstance(config.ffn, MixtureOfExperts) else 1
+    if layers > MAX_LAYERS or layers * experts > MAX_EXPERTS:
+        raise ConfigError(
+            f"config.json asks for {layers:,} layers of {experts:,} experts; it may have "
+            f"{MAX_LAYERS:,} layers, and {MAX_EXPERTS:,} experts in all"
+        )
 
 
 def count(config: ModelConfig) -> int:

@@ -1,4 +1,4 @@
-"""TrainConfig: everything a training run is beside its architecture."""
+"""TrainConfig: everything about a training run but its architecture."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ from transformer_spec.schedules import Constant, InverseSqrt, WarmupConstant, Wa
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """Data, optimizer and schedule. Each number is said here once and handed to both frameworks."""
+    """Data, optimizer and schedule. Each number is stated once, for both frameworks."""
 
     task: Literal["sort", "language_model"] | None = field("the data to train on")
     batch_size: int = field("sequences per update")
-    accumulation: int = field("small batches that an update's batch is computed in", 1)
+    accumulation: int = field("small batches that each update's batch is split into", 1)
     epochs: int | None = field("passes over the training data (or give steps)", None)
     steps: int | None = field("updates (or give epochs)", None)
     learning_rate: float = field("peak rate; a factor on the curve under InverseSqrt")
@@ -32,13 +32,14 @@ class TrainConfig:
     init: Scheme = field("distribution of fresh parameters", "xavier_uniform")
     seed: int = field("seed of data, initialization and dropout", 0)
     dtype: Literal["float32", "float64", "bfloat16"] = field(
-        "of arithmetic; of parameters and updates too, which bfloat16 leaves in float32", "float32"
+        "of arithmetic, parameters and updates; bfloat16: of arithmetic alone",
+        "float32",
     )
     compile: bool = field("torch.compile the step (torch alone; jax always compiles)", False)
-    log_every: int = field("updates between two lines of metrics", 50)
+    log_every: int = field("updates between two records of metrics", 50)
     eval_every: int | None = field("updates between two evaluations; none: once an epoch", None)
     save_every: int | None = field("updates between two checkpoints; none: once an epoch", None)
-    keep: int = field("newest checkpoints that are kept, beside the best by eval_loss", 3)
+    keep: int = field("newest checkpoints to keep, beside the best by eval_loss", 3)
     data: str | None = field("text file to train on; none: CPython's own documentation", None)
 
     def __post_init__(self):

@@ -1,22 +1,27 @@
-"""Losses of several runs, update by update, and how far they are from those of the first."""
+"""`python -m transformer_training.curves`: the losses of runs, and how far they differ."""
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from transformer_hub.errors import CheckpointError
 from transformer_spec.fields import ConfigError, require
+from transformer_spec.files import CheckpointError
 from transformer_training import plots
 from transformer_training.checkpoints import store
 from transformer_training.checkpoints.durable import SaveError
+from transformer_training.command_line import Parser, exit_status
 from transformer_training.runs.directory import CHECKPOINTS
+
+PROGRAM = "python -m transformer_training.curves"
+DESCRIPTION = """\
+The losses of runs, update by update, as a table and a picture: how far each differs from the first
+run's. Differences are measured, not judged.
+"""
 
 
 @dataclass(frozen=True)
@@ -28,8 +33,8 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Apart:
-    """Where two curves are furthest apart.
+class Difference:
+    """Where two curves differ most.
 
     Args:
         compared: the updates that both have.
@@ -45,7 +50,7 @@ class Apart:
     relative_at: int
 
     @classmethod
-    def of(cls, first: Curve, other: Curve) -> "Apart":
+    def between(cls, first: Curve, other: Curve) -> "Difference":
         count = min(len(first.losses), len(other.losses))
         losses = first.losses[:count]
         absolute = np.abs(other.losses[:count] - losses)
@@ -67,7 +72,7 @@ def load(run: str) -> Curve:
         try:
             losses = store.read_history(path)["losses"]
         except CheckpointError as error:
-            print(f"parity: {error}; it is not used", file=sys.stderr)
+            print(f"{PROGRAM}: {error}; it is not used", file=sys.stderr)
             damaged = error
             continue
         require(len(losses) > 0, "run", run, "a run with an update behind it")
@@ -81,7 +86,7 @@ def load(run: str) -> Curve:
 
 
 def draw(curves: Sequence[Curve], path: Path) -> None:
-    """All losses and, below, how far each is from the first at every update.
+    """Plot all losses and, below, how far each differs from the first at every update.
 
     Raises:
         SaveError: the picture cannot be written.
@@ -95,10 +100,10 @@ def draw(curves: Sequence[Curve], path: Path) -> None:
         updates = np.arange(1, len(curve.losses) + 1)
         above.plot(updates, curve.losses, label=curve.run, color=f"C{i}", lw=1)
         count = min(len(first), len(curve.losses))
-        apart = np.abs(curve.losses[:count] - first[:count])
-        # A logarithm has no place for what is equal.
-        below.plot(updates[:count], np.where(apart > 0, apart, np.nan), color=f"C{i}", lw=1)
-        if apart.any():
+        absolute = np.abs(curve.losses[:count] - first[:count])
+        # A logarithmic axis has no place for zero.
+        below.plot(updates[:count], np.where(absolute > 0, absolute, np.nan), color=f"C{i}", lw=1)
+        if absolute.any():
             below.set_yscale("log")
     above.set(ylabel="loss (nats per token)", yscale="log")
     above.legend()
@@ -108,17 +113,23 @@ def draw(curves: Sequence[Curve], path: Path) -> None:
     plots.save(figure, path)
 
 
-def run(options: argparse.Namespace) -> int:
-    """Load, draw and print; differences are measured, not judged."""
-    _check_out(options.out)
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = Parser(prog=PROGRAM, description=DESCRIPTION)
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="directories of runs of train.py")
+    picture = "where the picture goes; none: no picture; default: curves.png"
+    parser.add_argument("--out", default="curves.png", metavar="FILE.png", help=picture)
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    options = parser.parse_args(argv)
     try:
+        _check_out(options.out)
         curves = [load(name) for name in options.runs]
-        rows = [(curve, Apart.of(curves[0], curve)) for curve in curves]
         if options.out != "none":
             draw(curves, Path(options.out))
-    except (CheckpointError, SaveError) as error:
-        raise ConfigError(str(error)) from None
-    print(json.dumps(_found(rows, options.out), indent=1) if options.json else _shown(rows))
+    except (ConfigError, CheckpointError, SaveError) as error:
+        print(f"{PROGRAM}: error: {error}", file=sys.stderr)
+        return 2
+    rows = [(curve, Difference.between(curves[0], curve)) for curve in curves]
+    print(json.dumps(_json(rows, options.out), indent=1) if options.json else _table(rows))
     if options.out != "none" and not options.json:
         print(f"drawn in {options.out}")
     return 0
@@ -134,27 +145,32 @@ def _check_out(out: str) -> None:
         )
 
 
-def _found(rows: Sequence[tuple[Curve, Apart]], out: str) -> dict[str, Any]:
+def _json(rows: Sequence[tuple[Curve, Difference]], out: str) -> dict[str, object]:
     runs = [
-        {"run": curve.run, "updates": len(curve.losses), **vars(apart)} for curve, apart in rows
+        {"run": curve.run, "updates": len(curve.losses), **vars(difference)}
+        for curve, difference in rows
     ]
     return {"runs": runs, "out": None if out == "none" else out}
 
 
-def _shown(rows: Sequence[tuple[Curve, Apart]]) -> str:
+def _table(rows: Sequence[tuple[Curve, Difference]]) -> str:
     width = max(len(curve.run) for curve, _ in rows)
     lines = [f"{'run':<{width}}{'updates':>9}{'last loss':>12}  largest difference from the first"]
-    for i, (curve, apart) in enumerate(rows):
+    for i, (curve, difference) in enumerate(rows):
         line = f"{curve.run:<{width}}{len(curve.losses):>9,}{curve.losses[-1]:>12.6f}  "
-        lines.append(line + (_difference(apart) if i else "-"))
+        lines.append(line + (_shown(difference) if i else "-"))
     lengths = {len(curve.losses) for curve, _ in rows}
     if len(lengths) > 1:
         lines.append("runs of different length: compared over the updates that both have")
     return "\n".join(lines)
 
 
-def _difference(apart: Apart) -> str:
+def _shown(d: Difference) -> str:
     return (
-        f"{apart.absolute:.1e} at update {apart.at:,}, relative {apart.relative:.1e} "
-        f"at {apart.relative_at:,}, of {apart.compared:,}"
+        f"{d.absolute:.1e} at update {d.at:,}, relative {d.relative:.1e} "
+        f"at {d.relative_at:,}, of {d.compared:,}"
     )
+
+
+if __name__ == "__main__":
+    raise SystemExit(exit_status(main))

@@ -1,12 +1,12 @@
 """What --list and --dry-run print, and what config.json keeps."""
 
-import argparse
 import json
 from typing import Any
 
 from transformer_spec import parameters
 from transformer_spec.presets import PRESETS
 from transformer_spec.train_config import TrainConfig
+from transformer_training.command_line import Options
 from transformer_training.tasks.task import Task
 
 
@@ -23,7 +23,7 @@ def list_presets() -> str:
     return "\n".join(rows)
 
 
-def describe(options: argparse.Namespace, train: TrainConfig, task: Task) -> str:
+def describe(options: Options, train: TrainConfig, task: Task) -> str:
     """What --dry-run prints: the resolved config, parameters, memory and tokens per step."""
     config = resolved(options, task, train)
     count = parameters.count(task.model)
@@ -43,7 +43,7 @@ def describe(options: argparse.Namespace, train: TrainConfig, task: Task) -> str
     )
 
 
-def resolved(options: argparse.Namespace, task: Task, train: TrainConfig) -> dict[str, Any]:
+def resolved(options: Options, task: Task, train: TrainConfig) -> dict[str, Any]:
     """All that is needed to repeat a run and to read what its model writes, as JSON values."""
     return {
         "backend": options.backend,

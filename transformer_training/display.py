@@ -1,4 +1,4 @@
-"""What a run shows on the terminal: a progress bar, or a line per record where there is none."""
+"""What a run shows: a progress bar on a terminal, otherwise a line per record."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ FORMATS = {
     "eval_loss": "eval loss {:.4f}",
     "eval_accuracy": "eval accuracy {:.2%}",
     "eval_exact_match": "exact {:.2%}",
-    "loss_difference": "twins apart: loss {:.1e}",
+    "loss_difference": "twins differ: loss {:.1e}",
     "grad_norm_difference": "grad norm {:.1e}",
     "parameter_difference": "parameters {:.1e}",
 }
@@ -64,7 +64,7 @@ class Display:
         self.progress.update(self.bar, completed=update)
 
     def show(self, record: dict[str, Any]) -> None:
-        """The bar's figures; a line of its own for an evaluation or without a bar."""
+        """Update the bar's figures; print a line after an evaluation, or where there is no bar."""
         figures = line({k: v for k, v in record.items() if not k.startswith("eval")})
         self.progress.figures = figures
         if not self.interactive or "eval_loss" in record:

@@ -12,7 +12,7 @@ class CharacterTokenizer:
     characters: str
 
     @classmethod
-    def of(cls, text: str) -> "CharacterTokenizer":
+    def from_text(cls, text: str) -> "CharacterTokenizer":
         return cls("".join(sorted(set(text))))
 
     @property

@@ -10,15 +10,17 @@ import numpy as np
 
 import flax_transformer
 import torch_reference
+from flax_transformer import training as flax_training
 from parity.comparison import Result, compare
 from parity.observe import settings
 from parity.observe.settings import NotComparableError
 from parity.report import heading
+from torch_reference import training as torch_training
 from transformer_spec import parameters, presets
 from transformer_spec.config import ModelConfig, PrefixLM
 from transformer_spec.fields import ConfigError
 from transformer_spec.schedules import learning_rate
-from transformer_training.lockstep import Trainer
+from transformer_training.lockstep import Lockstep
 from transformer_training.tasks import make_task
 from verification.twins.small_presets import without_dropout
 from verification.twins.twin_pair import TwinPair
@@ -100,7 +102,7 @@ def check_steps(preset: str, dtype: str, steps: int, report: Report) -> dict[str
     chosen = presets.get(preset)
     train = replace(chosen.train, dtype=dtype, steps=steps, epochs=None)
     task = make_task(chosen.model, train)
-    twins = Trainer(task.model, train)
+    twins = Lockstep(*(m.Trainer(task.model, train) for m in (flax_training, torch_training)))
     worst: dict[str, float] = {}
     for update in range(1, steps + 1):
         rate = learning_rate(

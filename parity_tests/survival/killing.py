@@ -1,4 +1,4 @@
-"""Runs that are killed by SIGKILL again and again, and go on until all is done."""
+"""Runs that are killed by SIGKILL again and again, and resumed until they are done."""
 
 import random
 import shutil
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from parity_tests.survival.process import Process, one_line, partials
-from parity_tests.survival.runs import Left, Setting, returning, went_on
+from parity_tests.survival.runs import Left, Setting, resumed, resumed_after
 from transformer_training.checkpoints import durable, store
 
 # Moments to be killed at: somewhere on the way to the first update, somewhere among the updates,
@@ -38,12 +38,12 @@ class Killer:
     tally: Counter[str] = field(default_factory=Counter)
     begin: int = -1  # the newest checkpoint when the process began
 
-    def run(self, path: Path) -> Left:
+    def kill_until_done(self, path: Path) -> Left:
         """One run from its beginning to its end; it is killed while there are kills left."""
         left = Left(path)
         process = self._start(left)
         while self.tally["kills"] < self.kills and self._kill(process, left):
-            process = self._return(left)
+            process = self._resume(left)
         assert process.end() == 0, process.out + process.err
         self._check_words(process)
         assert partials(left.path) == []
@@ -52,12 +52,13 @@ class Killer:
     def _start(self, left: Left) -> Process:
         shutil.rmtree(left.path, ignore_errors=True)
         self.begin = -1
-        return Process(*self.setting.fresh(left.path, next(self.backends)))
+        return Process(*self.setting.fresh(left.path, next(self.backends)), env=self.setting.env)
 
-    def _return(self, left: Left) -> Process:
+    def _resume(self, left: Left) -> Process:
         """The next process; a new run where the first was killed before it had saved anything."""
         self.begin = left.newest
-        process = Process(*returning(left.path, "--backend", next(self.backends)))
+        arguments = resumed(left.path, "--backend", next(self.backends))
+        process = Process(*arguments, env=self.setting.env)
         if self.begin >= 0:
             return process
         assert process.end() == 2, process.out
@@ -106,7 +107,7 @@ class Killer:
         """A run that returns says where it goes on: after the newest checkpoint that there was."""
         for bad in ("Traceback", "not used", "has lost"):
             assert bad not in process.out + process.err, process.out + process.err
-        said = went_on(process.out)
+        said = resumed_after(process.out)
         assert said in (None, self.begin), (said, self.begin)
         self.tally["returns"] += said is not None
 

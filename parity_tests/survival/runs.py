@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from parity_tests.processes import environment
 from parity_tests.small_runs import curve
 from parity_tests.survival.process import TRAIN, finished
 from transformer_spec.config import ModelConfig
@@ -19,9 +20,11 @@ from transformer_training.checkpoints.store import Saved
 from transformer_training.runs.resuming import stored_config
 
 # Sizes at which an update takes milliseconds, and dropout is on. Records come at odd updates.
-SIZES = {"max-seq-len": 8, "d-model": 8, "num-heads": 2, "num-layers": 1, "batch-size": 4}
+SIZES = {"max-seq-len": 8, "d-model": 8, "num-heads": 2, "num-layers": 1}
 RHYTHM = {"log-every": 7, "eval-every": 50, "save-every": 1}
-SMALL = {"preset": "char-gpt", "embed-dropout": 0.1} | SIZES | RHYTHM
+# A schedule that started anew on --resume would show.
+RATE = {"schedule": "InverseSqrt(warmup_steps=5)", "learning-rate": 0.02}
+SMALL = {"preset": "char-gpt", "embed-dropout": 0.1} | SIZES | RATE | RHYTHM
 
 
 @dataclass(frozen=True)
@@ -32,24 +35,33 @@ class Setting:
         data: the text.
         steps: updates.
         d_ff: how wide; a checkpoint has about 200 bytes of it.
-        dtype: of all.
+        dtype: of arithmetic and parameters.
+        batch_size: rows per update.
+        threads: of torch.
     """
 
     data: Path
     steps: int
     d_ff: int = 16
     dtype: str = "float32"
+    batch_size: int = 4
+    threads: int = 1
+
+    @property
+    def env(self) -> dict[str, str]:
+        return environment(self.threads)
 
     def fresh(self, path: Path, backend: str, *more: str) -> list[str]:
         """The arguments of a new run."""
         mine = {"d-ff": self.d_ff, "steps": self.steps, "dtype": self.dtype, "data": self.data}
+        mine |= {"batch-size": self.batch_size}
         where = {"backend": backend, "run-dir": path}
         flags = [f"--{name}={value}" for name, value in (SMALL | mine | where).items()]
         return [TRAIN, *flags, *more]
 
 
-def returning(path: Path, *more: str) -> list[str]:
-    """The arguments of a run that goes on."""
+def resumed(path: Path, *more: str) -> list[str]:
+    """The arguments of a run that is resumed."""
     return [TRAIN, "--resume", str(path), *more]
 
 
@@ -112,8 +124,8 @@ class Left:
 
 
 def undisturbed(setting: Setting, path: Path, backend: str) -> Left:
-    """The same run that nobody disturbs."""
-    finished(*setting.fresh(path, backend))
+    """The same run, undisturbed."""
+    finished(*setting.fresh(path, backend), env=setting.env)
     return Left(path)
 
 
@@ -124,7 +136,7 @@ def assert_equal(found: Left, expected: Left) -> None:
     assert len(found.curve) > 2
 
 
-def went_on(out: str) -> int | None:
-    """The update after which a run said that it goes on."""
-    said = re.search(r"going on after update ([\d,]+), from", out)
+def resumed_after(out: str) -> int | None:
+    """The update after which a run was resumed, by what it printed."""
+    said = re.search(r"resuming after update ([\d,]+), from", out)
     return int(said[1].replace(",", "")) if said else None

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from parity_tests.survival.process import Process, finished
-from parity_tests.survival.runs import Left, assert_equal, returning, went_on
+from parity_tests.survival.runs import Left, assert_equal, resumed, resumed_after
 
 pytestmark = pytest.mark.survival
 
@@ -115,7 +115,7 @@ def test_the_one_before_is_used(request, name, stopped, copy, trials, rng, outco
         wrong = name == "checkpoint.json" and "another_step" in damage.__name__
         assert first.startswith(f"{file.parent if wrong else file}: "), found.out
         assert first.endswith("; it is not used"), found.out
-        assert last.startswith("going on after update 6, from ")
+        assert last.startswith("resuming after update 6, from ")
         assert sorted(p.name for p in (left.path / "checkpoints").iterdir()) == [
             "step-00000003",
             "step-00000006",
@@ -175,12 +175,12 @@ def test_a_run_ends_as_if_nothing_had_been_damaged(stopped, copy, rng, progress,
     """From the command line, to the end."""
     reference = tmp_path / "reference"
     shutil.copytree(stopped.path, reference)
-    finished(*returning(reference))
+    finished(*resumed(reference))
     for name in rng.sample(FILES, 3):
         left = copy()
         flipped(left.path / "checkpoints" / "step-00000009" / name, rng)
-        process = Process(*returning(left.path))
+        process = Process(*resumed(left.path))
         assert process.end() == 0, process.err
-        assert went_on(process.out) == 6
+        assert resumed_after(process.out) == 6
         assert_equal(left, Left(reference))
         progress(f"{name}: damaged, and the end is the same")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from parity_tests.survival.process import Process, one_line
-from parity_tests.survival.runs import Left, Setting, returning
+from parity_tests.survival.runs import Left, Setting, resumed
 from parity_tests.survival.tally import copied
 from parity_tests.survival.test_damage import (
     ONCE,
@@ -46,7 +46,7 @@ def test_records(request, stopped, trials, rng, outcome, tmp_path):
 def records(path: Path) -> list[str]:
     """The records that a run has, none of whose lines is anything else."""
     lines = (path / "metrics.jsonl").read_text().splitlines()
-    assert len(RunDirectory(str(path), "", returning=True).records()) == len(lines)
+    assert len(RunDirectory(str(path), "", resume=True).records()) == len(lines)
     return [json.dumps(record) for record in Left(path).curve]
 
 
@@ -102,7 +102,7 @@ def test_mistakes_from_the_command_line(stopped, data, rng, tmp_path):
     (path / "config.json").write_bytes(content.replace(b'"Learned"', b'["Learned"]'))
     other = copied(stopped.path, tmp_path / "other")
     (other / "config.json").write_bytes(content.replace(b'"steps": 12', b'"steps": 1e999'))
-    for arguments in (start, returning(path), returning(other)):
+    for arguments in (start, resumed(path), resumed(other)):
         process = Process(*arguments)
         assert process.end() == 2, process.out
         assert one_line(process.err).startswith("train.py: error: ")

@@ -7,7 +7,7 @@ import pytest
 
 from parity_tests.survival.disks import fill, resize, small_disk, with_files_below
 from parity_tests.survival.process import Process, one_line, partials
-from parity_tests.survival.runs import Left, Setting, assert_equal, returning, went_on
+from parity_tests.survival.runs import Left, Setting, assert_equal, resumed, resumed_after
 
 pytestmark = pytest.mark.survival
 
@@ -21,16 +21,16 @@ def stopped(process: Process, path: Path, file: str, reason: str) -> None:
     assert process.err == ""
     *_, last = process.out.splitlines()
     cause = rf"stopped: {path}/{file}: cannot be written: .*{reason}.*; "
-    assert re.fullmatch(rf"{cause}go on with: python train\.py --resume {path}", last), last
+    assert re.fullmatch(rf"{cause}resume with: python train\.py --resume {path}", last), last
     assert partials(path) == []
 
 
 def goes_on(left: Left, expected: Left) -> None:
     """There is room: the end is the undisturbed one."""
     begin = left.newest
-    process = Process(*returning(left.path))
+    process = Process(*resumed(left.path))
     assert process.end() == 0, process.out + process.err
-    assert went_on(process.out) == begin
+    assert resumed_after(process.out) == begin
     assert "not used" not in process.out
     assert_equal(left, expected)
 
@@ -64,7 +64,7 @@ def test_while_a_record_is_written(backend, data, whole, outcome, tmp_path):
         stopped(process, left.path, "metrics.jsonl", FULL)
         assert left.steps == [0]
         filler.unlink()
-        process = Process(*returning(left.path))
+        process = Process(*resumed(left.path))
         assert process.end() == 0, process.out + process.err
         assert left.weights.keys()
         expected = whole(setting, backend)
@@ -110,7 +110,7 @@ def test_files_that_become_too_large(backend, data, whole, outcome, tmp_path):
     left = Left(tmp_path / "run")
     begun = Process(*setting.fresh(left.path, backend, "--stop-after", "5"))
     assert begun.end() == 0, begun.err
-    process = Process(*with_files_below(100_000, returning(left.path)))
+    process = Process(*with_files_below(100_000, resumed(left.path)))
     stopped(process, left.path, r"checkpoints/step-00000006", "File too large")
     assert left.newest == 5
     goes_on(left, whole(setting, backend))

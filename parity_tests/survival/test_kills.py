@@ -1,10 +1,12 @@
 """SIGKILL at random moments: what was saved stays, and the end is that of an undisturbed run."""
 
+from dataclasses import replace
 from itertools import cycle, repeat
 
 import numpy as np
 import pytest
 
+from parity_tests.processes import ALL_THREADS
 from parity_tests.survival.killing import Killer
 from parity_tests.survival.runs import Left, Setting, assert_equal
 
@@ -13,7 +15,7 @@ pytestmark = pytest.mark.survival
 # Wide enough that to write a checkpoint takes a while beside an update.
 WIDE = 4096
 # The part of all kills that a run of each kind gets.
-PARTS = {"torch": 0.5, "jax": 0.3, "alternating": 0.2}
+PARTS = {"torch": 0.4, "torch, all threads": 0.1, "jax": 0.3, "alternating": 0.2}
 
 
 def killed(request, part: str, setting: Setting, backends, rng, progress, tmp_path):
@@ -22,7 +24,7 @@ def killed(request, part: str, setting: Setting, backends, rng, progress, tmp_pa
     killer = Killer(setting, backends, rng, kills, lambda text: progress(f"{part}: {text}"))
     runs = []
     while killer.tally["kills"] < kills:
-        runs.append(killer.run(tmp_path / f"run{len(runs)}"))
+        runs.append(killer.kill_until_done(tmp_path / f"run{len(runs)}"))
     assert killer.tally["returns"] or kills < 5
     return runs, killer.tally
 
@@ -32,35 +34,40 @@ def times(tally) -> str:
     return f"{tally['kills']} kills: " + ", ".join(f"{tally[place]} {place}" for place in places)
 
 
-@pytest.mark.parametrize("backend", ["torch", "jax"])
+@pytest.mark.parametrize("part", ["torch", "torch, all threads", "jax"])
 def test_the_end_is_that_of_an_undisturbed_run(
-    request, backend, data, whole, rng, progress, outcome, tmp_path
+    request, part, data, whole, rng, progress, outcome, tmp_path
 ):
-    """Weights, moments, losses and records to the last bit."""
+    """Weights, moments, losses and records to the last bit; jax has all its threads anyway."""
+    backend = part.split(",")[0]
     setting = Setting(data, steps=300, d_ff=WIDE)
+    if part.endswith("all threads"):
+        setting = replace(setting, steps=100, batch_size=2048, d_ff=64, threads=ALL_THREADS)
     expected = whole(setting, backend)
-    runs, tally = killed(request, backend, setting, repeat(backend), rng, progress, tmp_path)
+    runs, tally = killed(request, part, setting, repeat(backend), rng, progress, tmp_path)
     for run in runs:
         assert_equal(run, expected)
     kept = f"{tally['returns']} returns to the newest checkpoint, none lost"
-    outcome(f"SIGKILL, {backend}", times(tally), f"{kept}; {len(runs)} runs ended bit-equal")
+    outcome(f"SIGKILL, {part}", times(tally), f"{kept}; {len(runs)} runs ended bit-equal")
 
 
 def test_backends_that_take_turns_end_where_one_would(
     request, data, whole, rng, progress, outcome, tmp_path
 ):
-    """Each process but the first goes on from what the other backend saved."""
+    """Each process but the first resumes from what the other backend saved."""
     setting = Setting(data, steps=200, d_ff=64, dtype="float64")
     turns = cycle(["torch", "jax"])
     runs, tally = killed(request, "alternating", setting, turns, rng, progress, tmp_path)
-    found = [apart(run, whole(setting, backend)) for run in runs for backend in ("torch", "jax")]
+    found = [
+        differences(run, whole(setting, backend)) for run in runs for backend in ("torch", "jax")
+    ]
     worst = {name: max(each[name] for each in found) for name in found[0]}
     assert max(worst.values()) <= 1e-10
     figures = ", ".join(f"{name} {value:.1e}" for name, value in worst.items())
     outcome("SIGKILL, backends in turn", times(tally), f"float64, largest difference: {figures}")
 
 
-def apart(run: Left, expected: Left) -> dict[str, float]:
+def differences(run: Left, expected: Left) -> dict[str, float]:
     """The largest differences of weights, of losses, and of all fields of all records."""
     weights = expected.weights
     assert [r.keys() for r in run.curve] == [r.keys() for r in expected.curve]

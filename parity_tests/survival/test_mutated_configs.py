@@ -12,7 +12,7 @@ from parity_tests.survival.tally import BEFORE, EQUAL, Tally, cases, copied, equ
 from transformer_spec.config import Causal, FeedForward, LayerNorm, ModelConfig
 from transformer_spec.fields import Variant
 from transformer_training.checkpoints import manifest
-from transformer_training.runs.resuming import FREE
+from transformer_training.runs.resuming import CHANGEABLE
 
 pytestmark = pytest.mark.survival
 
@@ -66,7 +66,7 @@ def test_the_config_of_weights_to_start_from(times, data, stopped, trials, rng, 
 
 def bound(start: dict) -> dict:
     """What a run starts from, without what it may change on its return."""
-    return start | {"train": {k: v for k, v in start["train"].items() if k not in FREE}}
+    return start | {"train": {k: v for k, v in start["train"].items() if k not in CHANGEABLE}}
 
 
 def says(said: dict, model: dict) -> bool:

@@ -4,7 +4,7 @@ import pytest
 
 from parity_tests.survival.disks import bound_by_permissions, protect, small_disk
 from parity_tests.survival.process import Process, finished, one_line
-from parity_tests.survival.runs import Left, Setting, assert_equal, returning
+from parity_tests.survival.runs import Left, Setting, assert_equal, resumed
 
 pytestmark = pytest.mark.survival
 
@@ -52,17 +52,17 @@ def test_a_run_that_returns_where_nothing_can_be_written(data, whole, locked, ou
     finished(*setting.fresh(left.path, "torch", "--stop-after", "9"))
     (left.path / ".lock").unlink()
     locked(left.path)
-    refused(bound_by_permissions(returning(left.path)), "Permission denied")
+    refused(bound_by_permissions(resumed(left.path)), "Permission denied")
     left.path.chmod(0o755)
     locked(left.path / "checkpoints")
-    process = Process(*bound_by_permissions(returning(left.path)))
+    process = Process(*bound_by_permissions(resumed(left.path)))
     assert process.end() == 1
     last = process.out.splitlines()[-1]
     assert "cannot be" in last
     assert "Permission denied" in last
     assert process.err == ""
     (left.path / "checkpoints").chmod(0o755)
-    finished(*returning(left.path))
+    finished(*resumed(left.path))
     assert_equal(left, whole(setting, "torch"))
     outcome("a run that returns to what is read-only", 2, "one line each; end bit-equal")
 
@@ -90,7 +90,7 @@ def test_a_run_that_nobody_may_read(data, stopped, outcome, tmp_path):
         path = tmp_path / place
         mode = path.stat().st_mode
         path.chmod(0)
-        refused(bound_by_permissions(returning(tmp_path / "run")), "Permission denied")
+        refused(bound_by_permissions(resumed(tmp_path / "run")), "Permission denied")
         path.chmod(mode)
     path = tmp_path / "run"
     path.chmod(0o333)
@@ -109,8 +109,8 @@ def test_a_disk_that_becomes_read_only(data, whole, outcome, tmp_path):
         left = Left(disk / "run")
         finished(*setting.fresh(left.path, "torch", "--stop-after", "9"))
         protect(disk)
-        refused(returning(left.path), "Read-only file system")
+        refused(resumed(left.path), "Read-only file system")
         protect(disk, read_only=False)
-        finished(*returning(left.path))
+        finished(*resumed(left.path))
         assert_equal(left, whole(setting, "torch"))
     outcome("a disk that is read-only", 2, "refused in one line; end bit-equal")

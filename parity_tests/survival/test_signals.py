@@ -8,7 +8,7 @@ import pytest
 
 from parity_tests.survival.killing import half_written
 from parity_tests.survival.process import TRAIN, Process, again, finished
-from parity_tests.survival.runs import Left, Setting, assert_equal, returning, went_on
+from parity_tests.survival.runs import Left, Setting, assert_equal, resumed, resumed_after
 
 pytestmark = pytest.mark.survival
 
@@ -34,8 +34,8 @@ def goes_on(left: Left, expected: Left) -> None:
     """Every checkpoint is whole, and the end is the undisturbed one."""
     begin = left.newest
     assert [saved.manifest.step for saved in left.verified()] == left.steps
-    process = finished(*returning(left.path))
-    assert went_on(process.out) == begin
+    process = finished(*resumed(left.path))
+    assert resumed_after(process.out) == begin
     assert "not used" not in process.out
     assert_equal(left, expected)
 
@@ -48,7 +48,7 @@ def test_while_a_checkpoint_is_written(backend, number, data, whole, rng, outcom
     assert process.wait_for(lambda: half_written(left), pause=0.0002)
     assert process.end(number) == INTERRUPTED[number]
     assert process.err == ""
-    assert f" after update {left.newest} of {STEPS}; go on with: " in process.out.splitlines()[-1]
+    assert f" after update {left.newest} of {STEPS}; resume with: " in process.out.splitlines()[-1]
     assert half_written(left) == []
     goes_on(left, whole(setting, backend))
     name = signal.Signals(number).name

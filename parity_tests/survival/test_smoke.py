@@ -8,7 +8,14 @@ import sys
 import train
 from parity_tests.survival.killing import half_written
 from parity_tests.survival.process import Process
-from parity_tests.survival.runs import Left, Setting, assert_equal, returning, went_on, write_text
+from parity_tests.survival.runs import (
+    Left,
+    Setting,
+    assert_equal,
+    resumed,
+    resumed_after,
+    write_text,
+)
 
 
 def go(monkeypatch, arguments: list[str]) -> None:
@@ -29,9 +36,9 @@ def test_one_kill_and_one_flipped_byte(tmp_path, monkeypatch, capsys):
     content[-7] ^= 1
     file.write_bytes(content)
     end = ["--stop-after", str(newest + 2)]
-    go(monkeypatch, returning(left.path, *end))
+    go(monkeypatch, resumed(left.path, *end))
     said = capsys.readouterr().out
     assert f"{file}: damaged: sha256 " in said
-    assert went_on(said) == newest - 1
+    assert resumed_after(said) == newest - 1
     go(monkeypatch, setting.fresh(whole.path, "torch", "--log-every", "2", *end))
     assert_equal(left, whole)

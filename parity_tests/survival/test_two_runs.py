@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from parity_tests.survival.process import Process, one_line
-from parity_tests.survival.runs import Left, Setting, returning, went_on
+from parity_tests.survival.runs import Left, Setting, resumed, resumed_after
 
 pytestmark = pytest.mark.survival
 
@@ -88,7 +88,7 @@ def begun(setting: Setting, path: Path) -> None:
 def meeting(kind: str, setting: Setting, path: Path, door: Path, rng: random.Random) -> str:
     """Two starts, of which one is killed in the end; how the other was refused."""
     left = Left(path)
-    new, old = setting.fresh(path, "torch"), returning(path)
+    new, old = setting.fresh(path, "torch"), resumed(path)
     if kind == "two that return" and left.newest < 0:
         begun(setting, path)
     begin = left.newest
@@ -96,7 +96,7 @@ def meeting(kind: str, setting: Setting, path: Path, door: Path, rng: random.Ran
     runs, refused = meet(path, door, rng.sample(kinds, 2))
     reached(runs, left, begin + 3)
     if begin >= 0:
-        assert went_on(runs.out) == begin
+        assert resumed_after(runs.out) == begin
     killed(runs)
     reasons = {"in use": "in use", "another run": "another run"}
     reasons |= dict.fromkeys(("No such file", "does not exist"), "not yet a run")
@@ -106,9 +106,9 @@ def meeting(kind: str, setting: Setting, path: Path, door: Path, rng: random.Ran
 def goes_on(left: Left) -> None:
     """The next start, after the holder was killed."""
     begin = left.newest
-    process = Process(*returning(left.path, "--stop-after", str(begin + 2)))
+    process = Process(*resumed(left.path, "--stop-after", str(begin + 2)))
     assert process.end() == 0, process.out + process.err
-    assert went_on(process.out) == begin
+    assert resumed_after(process.out) == begin
     assert left.newest == begin + 2
     steps = [record["step"] for record in left.curve]
     assert steps == sorted(set(steps)), "one run wrote them all"
@@ -120,7 +120,7 @@ def test_while_one_trains_no_other_begins(data, outcome, tmp_path):
     setting, left = Setting(data, steps=100_000), Left(path)
     first = Process(*setting.fresh(path, "torch"))
     reached(first, left, 3)
-    for arguments in (setting.fresh(path, "torch"), returning(path), setting.fresh(path, "jax")):
+    for arguments in (setting.fresh(path, "torch"), resumed(path), setting.fresh(path, "jax")):
         other = Process(*arguments)
         assert other.end() == 2
         assert REFUSED.fullmatch(one_line(other.err)), other.err

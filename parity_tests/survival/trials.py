@@ -112,7 +112,7 @@ def main() -> None:
     # Under its own name, so that there is one class of it.
     from parity_tests.survival import trials
 
-    train.TRAINERS = dict.fromkeys(BACKENDS, trials.__name__)
+    train.build_trainer = lambda backend, model, config: trials.Trainer(model, config)
     train.Run.train = trials.reach
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESSES, ADDRESSES))
     signal.signal(signal.SIGALRM, trials._hang)

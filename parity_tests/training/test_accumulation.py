@@ -16,12 +16,12 @@ from parity_tests.training.test_training import small
 from torch_reference import gradients as torch_gradients
 from torch_reference import random
 from torch_reference import training as torch_training
+from train import build_trainer
 from transformer_spec import naming, streams
 from transformer_spec.batch import Batch
 from transformer_spec.config import MixtureOfExperts
 from transformer_spec.fields import ConfigError
 from transformer_spec.presets import PRESETS
-from transformer_training.lockstep import Trainer as Lockstep
 from verification.twins.hostile import tokens
 from verification.twins.small_presets import shrink as small_model
 
@@ -124,7 +124,7 @@ def test_twins_agree_with_dropout_in_small_batches(float64, ffn):
     changes = {"ffn": ffn, "router_loss": 0.1} if ffn else {}
     task, train = small("char-modern", dropout=True, batch_size=ROWS, **changes)
     rates = {"embed_dropout": 0.1, "attn_dropout": 0.3, "ffn_hidden_dropout": 0.2}
-    twins = Lockstep(replace(task.model, **rates), replace(train, accumulation=4))
+    twins = build_trainer("both", replace(task.model, **rates), replace(train, accumulation=4))
     for update in (1, 2, 3):
         twins.train(ragged(task.train_batch(update), update), 1e-3)
         found = twins.differences()

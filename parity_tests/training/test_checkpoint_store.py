@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from transformer_hub.errors import CheckpointError
+from transformer_spec.files import CheckpointError
 from transformer_spec.parameters import parameter_shapes
 from transformer_spec.presets import PRESETS
 from transformer_spec.state import NamedState
@@ -207,7 +207,7 @@ class TestSaver:
         return [store.step_of(path) for path in store.listed(saver.directory.checkpoints)]
 
     def meter(self, step: int) -> Meter:
-        return Meter.going_on(history(step), step, 1.0)
+        return Meter.resume(history(step), step, 1.0)
 
     def test_the_caller_does_not_wait_for_the_disk(self, saver, monkeypatch):
         going, write = threading.Event(), store.write

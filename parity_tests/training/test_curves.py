@@ -1,4 +1,4 @@
-"""`python -m transformer_training.curves`: how far the losses of runs are apart, and what is no run."""
+"""`python -m transformer_training.curves`: how far the losses of runs differ; what is refused."""
 
 import json
 import re
@@ -6,10 +6,10 @@ import re
 import numpy as np
 import pytest
 
-from parity.__main__ import main
 from parity_tests.training.test_checkpoint_store import about, state
 from transformer_training import curves
 from transformer_training.checkpoints import store
+from transformer_training.curves import main
 
 LOSSES = np.array([4.0, 2.0, 1.0, 0.5])
 
@@ -37,7 +37,7 @@ def test_the_largest_difference_and_where_it_is(made, capsys):
     """At update 2 by 0.1, a twentieth; at update 4 by 0.05, a tenth."""
     first = made("first", LOSSES)
     other = made("other", LOSSES + np.array([0, 0.1, 0, -0.05]))
-    assert main(["curves", first, other, first, "--json", "--out", "none"]) == 0
+    assert main([first, other, first, "--json", "--out", "none"]) == 0
     one, two, three = rows(capsys)
     assert one == three == {
         "run": "first", "updates": 4, "compared": 4, "absolute": 0.0, "at": 1, "relative": 0.0,
@@ -51,20 +51,20 @@ def test_the_largest_difference_and_where_it_is(made, capsys):
 def test_what_a_person_reads_and_sees(made, tmp_path, capsys):
     made("a", LOSSES)
     made("longer", np.append(LOSSES * 1.5, [7.0, 8.0]))
-    assert main(["curves", "a", "longer"]) == 0
+    assert main(["a", "longer"]) == 0
     shown = capsys.readouterr().out
     assert "2.0e+00 at update 1, relative 5.0e-01 at 1, of 4" in shown
     assert "different length: compared over the updates that both have" in shown
     assert shown.splitlines()[-1] == "drawn in curves.png"
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
-    assert main(["curves", "a", "a", "--out", "equal.png", "--json"]) == 0
+    assert main(["a", "a", "--out", "equal.png", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["out"] == "equal.png"
     assert (tmp_path / "equal.png").exists()
 
 
 def test_no_picture(made, tmp_path, capsys):
     made("a", LOSSES)
-    assert main(["curves", "a", "a", "--out", "none"]) == 0
+    assert main(["a", "a", "--out", "none"]) == 0
     assert "different length" not in capsys.readouterr().out
     assert [path.name for path in tmp_path.glob("*.png")] == []
 
@@ -100,11 +100,11 @@ def test_mistakes(made, tmp_path, arguments, message, capsys):
 
 
 def refused(capsys, message: str, *arguments: str) -> None:
-    assert main(["curves", *arguments]) == 2
+    assert main([*arguments]) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
     last = shown.err.splitlines()[-1]
-    assert last.startswith("parity: could not compare: ")
+    assert last.startswith("python -m transformer_training.curves: error: ")
     assert re.search(message, last), last
 
 
@@ -112,4 +112,4 @@ def test_without_matplotlib(made, monkeypatch, capsys):
     made("a", LOSSES)
     monkeypatch.setattr(curves, "find_spec", lambda name: None)
     refused(capsys, "run: pip install matplotlib, or give --out none", "a", "a")
-    assert main(["curves", "a", "a", "--out", "none"]) == 0
+    assert main(["a", "a", "--out", "none"]) == 0

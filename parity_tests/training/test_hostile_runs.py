@@ -13,9 +13,9 @@ from dataclasses import replace
 import pytest
 
 from parity_tests.training.test_checkpoint_store import CONFIG, about, history, state
-from transformer_hub.errors import CheckpointError
 from transformer_spec.config import ModelConfig
 from transformer_spec.fields import ConfigError
+from transformer_spec.files import CheckpointError
 from transformer_spec.presets import PRESETS
 from transformer_training import command_line
 from transformer_training.checkpoints import load_arrays, manifest, store
@@ -53,7 +53,7 @@ def test_a_config_of_a_run_of_another_type(tmp_path, capsys, name, value):
 def test_layers_without_number_are_refused_before_their_names_are_made(tmp_path):
     preset = PRESETS["char-gpt"]
     model, directory = replace(preset.model, num_layers=10**12), RunDirectory(str(tmp_path), "run")
-    with pytest.raises(CheckpointError, match="1,000,000,000,000 layers"):
+    with pytest.raises(ConfigError, match="1,000,000,000,000 layers"):
         resuming.newest(directory, make_task(model, preset.train), preset.train, print)
 
 
@@ -86,7 +86,7 @@ def test_nobody_waits_for_a_pipe(tmp_path):
     with pytest.raises(CheckpointError, match=r"checkpoint\.json: damaged: no such file"):
         manifest.read(path)
     os.mkfifo(tmp_path / "metrics.jsonl")
-    directory = RunDirectory(str(tmp_path), "run", returning=True)
+    directory = RunDirectory(str(tmp_path), "run", resume=True)
     assert directory.rewind(2) == 2
     assert directory.records() == []
 

@@ -147,19 +147,22 @@ def test_an_evaluation_that_is_not_finite(tmp_path, capsys, monkeypatch):
     task, config, trainer = one("torch")
     assert go(tmp_path, trainer, task, config, backend="torch") == 1
     line = stopped(capsys)
-    assert "eval_loss is inf after update 5: not met again when the updates since 0 were" in line
+    assert (
+        "eval_loss is inf after update 5: it did not happen again when the updates since 0 were"
+        in line
+    )
 
 
-def test_without_a_checkpoint_to_look_from_it_is_said(tmp_path, capsys, monkeypatch):
+def test_without_a_checkpoint_to_repeat_from_the_message_says_so(tmp_path, capsys, monkeypatch):
     rate_at(monkeypatch, 2, 1e39)
     task, config, trainer = one("torch")
-    right = train.Run.look
+    right = train.Run.explain
 
-    def look(run, error):
+    def explain(run, error):
         for path in run.directory.checkpoints.rglob("params.safetensors"):
             path.write_bytes(b"damaged")
         return right(run, error)
 
-    monkeypatch.setattr(train.Run, "look", look)
+    monkeypatch.setattr(train.Run, "explain", explain)
     assert go(tmp_path, trainer, task, config, backend="torch") == 1
-    assert "no checkpoint to look from: resume: " in stopped(capsys)
+    assert "no checkpoint to repeat from: resume: " in stopped(capsys)

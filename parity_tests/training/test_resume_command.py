@@ -1,4 +1,4 @@
-"""Returning as a person types it: signals, locks, damage and slices of time, in processes."""
+"""Runs that are resumed on the command line, after signals, damage and slices of time."""
 
 import json
 import os
@@ -11,12 +11,13 @@ import time
 import pytest
 
 from parity_tests.processes import ROOT
-from parity_tests.small_runs import curve
+from parity_tests.small_runs import curve, digests
 from parity_tests.training.test_train import TINY_SORT, train
-from transformer_training.checkpoints import manifest, store
+from transformer_training.checkpoints import store
 
 pytestmark = pytest.mark.slow
-RUN = [*TINY_SORT, "--log-every", "10", "--save-every", "25", "--keep", "5"]
+DECAYING = ["--schedule", "InverseSqrt(warmup_steps=20)", "--learning-rate", "0.1"]
+RUN = [*TINY_SORT, *DECAYING, "--log-every", "10", "--save-every", "25", "--keep", "5"]
 
 
 def begun(path, *arguments: str) -> subprocess.Popen:
@@ -36,13 +37,8 @@ def begun(path, *arguments: str) -> subprocess.Popen:
     return process
 
 
-def digests(path) -> dict[str, str]:
-    last = manifest.read(store.listed(path / "checkpoints")[-1])
-    return {entry["name"]: entry["sha256"] for entry in last.files}
-
-
-def test_a_signal_saves_and_a_return_ends_as_if_nothing_had_been(tmp_path):
-    """Nobody else may write meanwhile; a checkpoint damaged since is named and left out."""
+def test_a_run_stopped_by_a_signal_resumes_and_equals_an_undisturbed_one(tmp_path):
+    """Meanwhile it is locked; a checkpoint that was damaged is named and not used."""
     path, whole = tmp_path / "run", tmp_path / "whole"
     steps = ["--backend", "torch", "--steps", "300"]
     assert train(*RUN, *steps, "--run-dir", str(whole)).returncode == 0
@@ -57,7 +53,7 @@ def test_a_signal_saves_and_a_return_ends_as_if_nothing_had_been(tmp_path):
         assert len(done.stderr.splitlines()) == 1
         assert message in done.stderr
     last = out.splitlines()[-1]
-    assert last.endswith(f"; go on with: python train.py --resume {path}")
+    assert last.endswith(f"; resume with: python train.py --resume {path}")
     saved = store.listed(path / "checkpoints")[-1]
     assert last.startswith(f"stopped by SIGTERM after update {store.step_of(saved)} of 300")
     (saved / "second_moment.safetensors").write_bytes(b"damaged")
@@ -76,11 +72,13 @@ def test_slices_of_time_and_a_change_of_framework(tmp_path):
     """jax in two processes is jax in one, bit for bit; torch may end what jax began."""
     whole, sliced, changed = (tmp_path / name for name in ("whole", "sliced", "changed"))
     sizes = ["--d-model", "16", "--num-layers", "1", "--attention-scale", "none"]
-    run = ["--preset", "char-gpt", *sizes, "--backend", "jax", "--steps", "40", "--log-every", "10"]
+    schedule = ["--schedule", "WarmupCosine(warmup_steps=5)"]
+    run = ["--preset", "char-gpt", *sizes, *schedule, "--backend", "jax"]
+    run += ["--steps", "40", "--log-every", "10"]
     assert train(*run, "--run-dir", str(whole)).returncode == 0
     first = train(*run, "--stop-after", "17", "--run-dir", str(sliced))
     assert first.returncode == 0, first.stderr
-    assert "stopped as asked after update 17 of 40; go on with: " in first.stdout
+    assert "stopped as asked after update 17 of 40; resume with: " in first.stdout
     shutil.copytree(sliced, changed)
     past = train("--resume", str(sliced), "--stop-after", "17")
     assert past.returncode == 2

@@ -8,8 +8,8 @@ import pytest
 
 from parity_tests.small_runs import curve, few_rows, go, newest, small_task
 from torch_reference.training import Trainer
-from transformer_hub.errors import CheckpointError
 from transformer_spec.fields import ConfigError
+from transformer_spec.files import CheckpointError
 from transformer_spec.schedules import WarmupCosine
 from transformer_training import command_line
 from transformer_training.checkpoints import store
@@ -121,7 +121,7 @@ class TestReturning:
         assert go(path, trainer, task, config, resume=True) == 0
         said = capsys.readouterr().out
         assert "step-00000005/params.safetensors: damaged: 7 bytes, not" in said
-        assert "going on after update 4, from" in said
+        assert "resuming after update 4, from" in said
         assert steps(path) == [8, 9, 10]
         left = {p.name for p in (path / "checkpoints").iterdir()}
         assert left == {"step-00000005.damaged", "step-00000008", "step-00000009", "step-00000010"}
@@ -150,7 +150,7 @@ class TestReturning:
     )
     def test_what_may_change_and_what_may_not(self, run, changes, message):
         path, _, task, config = run
-        directory = RunDirectory(str(path), "run", returning=True)
+        directory = RunDirectory(str(path), "run", resume=True)
         changed = replace(config, **changes)
         if message is None:
             assert resuming.newest(directory, task, changed, print).manifest.step == 5
@@ -165,7 +165,7 @@ class TestReturning:
         other = make_task(task.model, replace(config, data=str(text)))
         about = newest(path, task, config).manifest
         with pytest.raises(ConfigError, match="data: not what .* was trained on: sha256"):
-            resuming.agree(about, path, other, config)
+            resuming.check_belongs(about, path, other, config)
 
     def test_the_same_text_may_lie_elsewhere(self, run, tmp_path):
         path, trainer, task, config = run
@@ -194,7 +194,7 @@ class TestReturning:
 
     def test_a_finished_run_is_known_and_can_be_prolonged(self, run):
         path, trainer, task, config = run
-        directory = RunDirectory(str(path), "run", returning=True)
+        directory = RunDirectory(str(path), "run", resume=True)
 
         def finished(config) -> bool:
             total = config.total_steps(task.steps_per_epoch)
@@ -264,4 +264,6 @@ class TestCommandLine:
 
     def test_a_directory_that_is_no_run(self, tmp_path, capsys):
         (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
-        assert "is no run's: it has no backend" in self.refused(capsys, "--resume", str(tmp_path))
+        assert "is not that of a run: it has no backend" in self.refused(
+            capsys, "--resume", str(tmp_path)
+        )

@@ -156,7 +156,7 @@ def test_a_task_refuses_a_model_that_cannot_do_it():
 
 def test_characters_cross_both_ways():
     text = "naïve “quotes” 𝄞 and\ttabs\n"
-    tokenizer = CharacterTokenizer.of(text)
+    tokenizer = CharacterTokenizer.from_text(text)
     assert tokenizer.decode(tokenizer.encode(text)) == text
     assert tokenizer.vocab_size == len(set(text))
     with pytest.raises(ValueError, match="text: 'Z' is not among"):

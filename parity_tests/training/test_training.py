@@ -9,11 +9,11 @@ import pytest
 from flax_transformer import training as flax_training
 from parity.judge.errors import difference
 from torch_reference import training as torch_training
+from train import build_trainer
 from transformer_spec.config import MixtureOfExperts, StdLayerNorm
 from transformer_spec.presets import PRESETS
 from transformer_spec.schedules import InverseSqrt, learning_rate
 from transformer_training.checkpoints import load_arrays, save_arrays
-from transformer_training.lockstep import Trainer as Lockstep
 from transformer_training.tasks import make_task
 from verification.twins.small_presets import without_dropout
 
@@ -75,7 +75,7 @@ def test_a_hundred_updates_agree(float64, compiled_as_users_do, name):
     """
     preset, changes = RUNS[name]
     task, train = small(preset, dropout=True, **changes)
-    twins = Lockstep(task.model, train)
+    twins = build_trainer("both", task.model, train)
     losses = []
     start = twins.parameters()
     for update in range(1, STEPS + 1):
@@ -91,7 +91,7 @@ def test_a_hundred_updates_agree(float64, compiled_as_users_do, name):
         assert found["loss_difference"] <= TOLERANCE, (update, found)
         assert found["grad_norm_difference"] <= TOLERANCE, (update, found)
     assert losses[-1] < 0.9 * losses[0], "the loss must move, or nothing was compared"
-    ours, theirs = twins.flax.parameters(), twins.torch.parameters()
+    ours, theirs = twins.first.parameters(), twins.second.parameters()
     for parameter, value in ours.items():
         moved = np.linalg.norm(value - start[parameter])
         apart = np.linalg.norm(value - theirs[parameter])
@@ -101,12 +101,12 @@ def test_a_hundred_updates_agree(float64, compiled_as_users_do, name):
 def test_evaluation_agrees_and_has_no_dropout(float64):
     task, train = small("sort")
     dropping = replace(task.model, attn_dropout=0.5, embed_dropout=0.5, ffn_hidden_dropout=0.5)
-    twins = Lockstep(dropping, train)
-    plain = Lockstep(task.model, train)
-    plain.flax.load_parameters(twins.parameters())
+    twins = build_trainer("both", dropping, train)
+    plain = build_trainer("both", task.model, train)
+    plain.first.load_parameters(twins.parameters())
     batch = next(iter(task.eval_batches()))
-    expected = plain.flax.evaluate(batch)
-    for trainer in (twins.flax, twins.torch):
+    expected = plain.first.evaluate(batch)
+    for trainer in (twins.first, twins.second):
         for _ in range(2):
             found = trainer.evaluate(batch)
             assert float(found["loss"]) == pytest.approx(float(expected["loss"]), rel=1e-12)

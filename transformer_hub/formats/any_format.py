@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from transformer_hub.errors import CheckpointError, explained
 from transformer_hub.formats import flax_files, gguf_llama, safetensors_files, torch_files
 from transformer_hub.formats.lazy_tensor import LazyTensor
-from transformer_hub.formats.safe_files import (
+from transformer_spec.files import (
     MAX_CONFIG,
     MAX_INDEX,
     existing_directory,

@@ -7,8 +7,8 @@
         second_moment.safetensors
         history.safetensors         loss and accuracy of every update so far
 
-A directory gets its name once all in it is on the disk: what bears the name is whole, unless
-somebody or something changed it since, which its hashes show.
+A directory gets its name once everything in it is on the disk: under that name it is complete,
+unless something changed it since, which its hashes show.
 """
 
 from transformer_training.checkpoints.arrays import load_arrays, save_arrays

@@ -23,7 +23,7 @@ def save_arrays(path: Path, named: Named) -> None:
 
 
 def write_arrays(path: Path, named: Named) -> None:
-    """Write a file, and wait until the disk has it."""
+    """Write a file, and wait until it is on the disk."""
     save_file({name: np.ascontiguousarray(array) for name, array in named.items()}, path)
     durable.sync(path)
 

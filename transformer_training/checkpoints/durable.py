@@ -8,17 +8,17 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-# What ends in this was not written to the end.
+# Files and directories with this suffix are incomplete.
 PARTIAL = ".partial"
 
 
 class SaveError(RuntimeError):
-    """What cannot be written. One line: the path, and the reason that the system gives."""
+    """A file that cannot be written. One line: the path, and the reason that the system gives."""
 
 
 @contextmanager
 def saving(path: Path, act: str = "written") -> Iterator[None]:
-    """What the system says against writing `path`, as a SaveError."""
+    """Turn an error of the system while `path` is written into a SaveError that names it."""
     try:
         yield
     except (OSError, SafetensorError) as error:
@@ -27,12 +27,12 @@ def saving(path: Path, act: str = "written") -> Iterator[None]:
 
 
 def partial_path(path: Path) -> Path:
-    """Where `path` is written before it bears its name."""
+    """Where `path` is written before it is renamed."""
     return path.with_name(path.name + PARTIAL)
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file, and wait until the disk has it."""
+    """Write a file, and wait until it is on the disk."""
     with open(path, "wb") as file:
         file.write(data)
         file.flush()
@@ -57,7 +57,7 @@ def rename(partial: Path, path: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until the disk has what was written to a file, or the names in a directory."""
+    """Wait until the content of a file, or the names in a directory, are on the disk."""
     if os.name == "nt" and path.is_dir():  # Windows opens no directories
         return
     descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)

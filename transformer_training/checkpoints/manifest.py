@@ -1,4 +1,4 @@
-"""checkpoint.json: what a checkpoint is, and how its files are known again."""
+"""checkpoint.json: what a checkpoint holds, and the hashes of its files."""
 
 import hashlib
 import json
@@ -9,17 +9,17 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from transformer_hub.errors import CheckpointError, explained
 from transformer_spec import fields
 from transformer_spec.fields import ConfigError
+from transformer_spec.files import CheckpointError, explained
 from transformer_spec.state import STREAMS
 
 NAME = "checkpoint.json"
-# A format says what the files hold; its version, what checkpoint.json says of them.
+# The format is that of the arrays' files; its version, that of checkpoint.json.
 FORMAT, VERSION = "named safetensors", 1
 FILE = {"name": str, "bytes": int, "sha256": str}
 LIBRARIES = ("numpy", "safetensors", "jax", "flax", "optax", "torch")
-# Whatever a person lays out in it is not read, so a file of another size is not ours.
+# Far above any that is written here: a larger file is not ours, and is not read to its end.
 MAX_BYTES = 2**24
 
 
@@ -29,16 +29,16 @@ class Manifest:
 
     Args:
         step: the updates behind it.
-        next_update, epoch: the data's position: the update that comes next, and its epoch, from 1.
+        next_update, epoch: position in the data: the next update, and its epoch, from 1.
         fingerprint: of the task's data.
-        random, dropout_key: whose streams, and the two words of the key.
+        random, dropout_key: name of the random streams, and the two words of the key.
         draws: the formula of the run's first parameters, `initializers.DRAWS` of its day; None for
             those of `jax.random`, whose formula was that of its version.
-        backend: who wrote it.
+        backend: the one that wrote it.
         model, train: the configs.
         seconds: how long the run has taken.
         records: the lines of metrics.jsonl up to here.
-        recorded: the updates that these lines speak of.
+        recorded: the updates that these lines cover.
         eval_loss: of this step, if it was evaluated.
         best_step, best_eval_loss: the best evaluation so far.
         versions: of Python and of the libraries that are installed.
@@ -81,9 +81,9 @@ class Manifest:
             fields.require(plain, "files", entry, "a name beside it, bytes and sha256")
 
 
-@cache  # every save asks
+@cache
 def installed() -> dict[str, str]:
-    """The versions of Python and of the libraries that are installed, none of them imported."""
+    """The versions of Python and of the installed libraries, none of which is imported."""
     found = {"python": platform.python_version()}
     for name in LIBRARIES:
         try:
@@ -94,7 +94,7 @@ def installed() -> dict[str, str]:
 
 
 def render(manifest: Manifest) -> bytes:
-    """The one text that says this: any other, be it by a space, was not written here."""
+    """The one text of this manifest: a file that differs, be it by a space, is damaged."""
     content = asdict(manifest)
     if manifest.draws is None:  # as runs were written whose formula had no name
         del content["draws"]
@@ -114,7 +114,7 @@ def read(directory: Path) -> Manifest:
         CheckpointError: it is missing, of another format, or not as it was written.
     """
     path = directory / NAME
-    if not path.is_file():  # to open a pipe would wait for who writes to it
+    if not path.is_file():  # to open a pipe would block
         raise CheckpointError(f"{path}: damaged: no such file")
     with explained(path), open(path, "rb") as file:
         text = file.read(MAX_BYTES)

@@ -1,4 +1,4 @@
-"""The checkpoints of a run: written, listed, verified, thrown away."""
+"""The checkpoints of a run: written, listed, verified, removed."""
 
 import re
 import shutil
@@ -9,22 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from transformer_hub.errors import CheckpointError, explained
 from transformer_spec import naming
+from transformer_spec.files import CheckpointError, explained
 from transformer_spec.state import GROUPS, NamedState
 from transformer_training.checkpoints import durable, manifest
 from transformer_training.checkpoints.arrays import Named, load_arrays, write_arrays
 from transformer_training.checkpoints.manifest import Manifest
 
-# Of every update so far, in the order of updates.
+# Series over all updates so far, in order.
 HISTORY, SERIES = "history", ("losses", "accuracies")
-# What is no longer a checkpoint, and is kept to be looked at.
+# Suffix of a checkpoint that cannot be used; its files stay for inspection.
 DAMAGED = ".damaged"
 
 
 @dataclass(frozen=True)
 class Saved:
-    """A checkpoint that was read and found to be as it was written."""
+    """A checkpoint that was read, and is as it was written."""
 
     path: Path
     manifest: Manifest
@@ -37,7 +37,7 @@ def path_of(parent: Path, step: int) -> Path:
 
 
 def step_of(path: Path) -> int | None:
-    """The step of a checkpoint's path; None where it is none, such as one half written."""
+    """The step of a checkpoint's path; None for any other path, such as an incomplete one."""
     found = re.fullmatch(r"step-(\d{8,})", path.name)
     return int(found[1]) if found else None
 
@@ -82,7 +82,7 @@ def _write_file(directory: Path, name: str, named: Named) -> dict[str, Any]:
 
 
 def _publish(partial: Path, path: Path) -> None:
-    """Give a checkpoint its name, which one of before a return may bear."""
+    """Give a checkpoint its name, in place of one that a run had before it was resumed."""
     old = durable.partial_path(path.with_name(path.name + ".old"))
     remove(old)
     if path.exists():
@@ -157,7 +157,7 @@ def prune(parent: Path, keep: int, best: int | None) -> None:
 
 
 def set_aside(path: Path) -> Path:
-    """Take its name from a checkpoint that cannot be used; its files stay, to be looked at."""
+    """Rename a checkpoint that cannot be used; its files stay for inspection."""
     aside = path.with_name(path.name + DAMAGED)
     with durable.saving(path, "renamed"):
         remove(aside)
@@ -166,7 +166,7 @@ def set_aside(path: Path) -> Path:
 
 
 def clean(parent: Path) -> list[Path]:
-    """Remove what was not written to the end."""
+    """Remove what is incomplete."""
     found = [path for path in _entries(parent) if path.name.endswith(durable.PARTIAL)]
     for path in found:
         with durable.saving(path, "removed"):
@@ -175,7 +175,7 @@ def clean(parent: Path) -> list[Path]:
 
 
 def remove(path: Path) -> None:
-    """Remove a file or directory, if there is one; never is a half of it found under its name."""
+    """Remove a file or directory, if there is one; its name goes first, so none is half removed."""
     if path.is_dir():
         doomed = path if path.name.endswith(durable.PARTIAL) else durable.partial_path(path)
         if doomed != path:

@@ -1,1 +1,1 @@
-"""What a training run is beside its backend: its directory, its figures, its end and its return."""
+"""A training run beside its backend: its directory, its figures, how it ends and resumes."""

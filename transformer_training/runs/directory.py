@@ -1,4 +1,4 @@
-"""What a run leaves on disk, and that no other run writes there meanwhile."""
+"""What a run leaves on disk, locked against any other run."""
 
 import json
 from datetime import datetime
@@ -15,7 +15,7 @@ from transformer_training.checkpoints.durable import saving
 
 CONFIG, RECORDS, WEIGHTS, PICTURE = "config.json", "metrics.jsonl", "model.safetensors", "loss.png"
 LOCK, CHECKPOINTS = ".lock", "checkpoints"
-# What a run leaves that was killed before it was one, or that is just beginning.
+# All that a run has left if it was killed before its config was written, or is just starting.
 NO_RUN_YET = (LOCK, CONFIG + durable.PARTIAL)
 
 
@@ -25,16 +25,16 @@ class RunDirectory:
     Args:
         path: where; none for a new one under runs/, named after the run and the time.
         name: the run's.
-        returning: whether a run in it goes on; else it must hold nothing.
+        resume: whether to continue the run in it; otherwise it must be empty.
 
     `count` is the number of its records.
     """
 
-    def __init__(self, path: str | None, name: str, returning: bool = False):
+    def __init__(self, path: str | None, name: str, resume: bool = False):
         stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
         self.path = Path(path) if path else _unused(Path("runs") / f"{name}-{stamp}")
         self.checkpoints = self.path / CHECKPOINTS
-        self.returning = returning
+        self.resume = resume
         self.count = 0
         self.check()
 
@@ -46,12 +46,12 @@ class RunDirectory:
             entries = list(self.path.iterdir()) if self.path.is_dir() else []
         except OSError as error:
             raise ConfigError(f"run_dir: cannot read {self.path}: {error.strerror}") from None
-        if not self.returning and any(entry.name not in NO_RUN_YET for entry in entries):
+        if not self.resume and any(entry.name not in NO_RUN_YET for entry in entries):
             held = "another run" if (self.path / CONFIG).exists() else "other files"
             raise ConfigError(f"run_dir: {self.path} already holds {held}; give a new one")
 
     def lock(self) -> None:
-        """Make the directory this process's own, until it ends in whatever way.
+        """Lock the directory for this process, until it ends in whatever way.
 
         Raises:
             ConfigError: another run holds it, or nothing can be written there.
@@ -87,18 +87,18 @@ class RunDirectory:
         self.count += 1
 
     def sync_records(self) -> None:
-        """Wait until the disk has every line, as it must before a checkpoint counts them."""
+        """Wait until every line is on the disk: a checkpoint counts them."""
         path = self.path / RECORDS
         with saving(path):
             if path.exists():
                 durable.sync(path)
 
     def records(self) -> list[dict[str, Any]]:
-        """What metrics.jsonl says."""
+        """The records of metrics.jsonl that can be read."""
         return [record for line in self._lines() if (record := _parsed(line)) is not None]
 
     def rewind(self, count: int) -> int:
-        """Keep the first `count` records alone; how many of them cannot be read any more."""
+        """Drop all but the first `count` records; return how many of those cannot be read."""
         kept = [line for line in self._lines()[:count] if _parsed(line) is not None]
         with saving(self.path / RECORDS):
             durable.replace(self.path / RECORDS, "".join(f"{line}\n" for line in kept).encode())
@@ -112,13 +112,13 @@ class RunDirectory:
         return lines[:-1]
 
     def clean(self) -> None:
-        """Remove what a killed run had not written to the end."""
+        """Remove files that a killed run had not finished writing."""
         for parent in (self.path, self.checkpoints):
             store.clean(parent)
 
 
 def _parsed(line: str) -> dict[str, Any] | None:
-    """A record; None for a line that a crash tore, or something damaged."""
+    """A record; None where the line is torn or damaged."""
     try:
         record = json.loads(line)
     except ValueError:
@@ -127,6 +127,6 @@ def _parsed(line: str) -> dict[str, Any] | None:
 
 
 def _unused(path: Path) -> Path:
-    """`path`, numbered where two runs start within one second."""
+    """`path`, with a number where two runs start within one second."""
     candidates = [path, *(path.with_name(f"{path.name}-{i}") for i in range(2, 100))]
     return next(candidate for candidate in candidates if not candidate.exists())

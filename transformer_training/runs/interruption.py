@@ -1,13 +1,13 @@
-"""How a run is asked to end before its time."""
+"""How a run is asked to stop early."""
 
 import signal
 from typing import Any
 
 
 class Interruption:
-    """Ctrl-C and SIGTERM ask for an end after the update in progress; a second one ends at once.
+    """Ctrl-C and SIGTERM stop a run after the update in progress; a second one stops it at once.
 
-    An update that is torn apart would leave parameters whose buffers are already given away.
+    To stop inside of an update would leave parameters whose buffers are already donated.
     """
 
     def __init__(self):
@@ -30,5 +30,5 @@ class Interruption:
 
     @property
     def status(self) -> int | None:
-        """The exit status that shells know: 130 after Ctrl-C, 143 after SIGTERM."""
+        """The exit status that shells expect: 130 after Ctrl-C, 143 after SIGTERM."""
         return None if self.number is None else 128 + self.number

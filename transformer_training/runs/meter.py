@@ -1,14 +1,15 @@
-"""What a run measures on the way."""
+"""What a run measures while it trains."""
 
 import math
 import time
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from transformer_spec.batch import Batch
 from transformer_spec.state import Named
+from transformer_training.tasks import Task
+from transformer_training.trainer import Metrics, Trainer
 
 
 class NotFiniteError(ArithmeticError):
@@ -16,8 +17,8 @@ class NotFiniteError(ArithmeticError):
 
     Args:
         what: the value and what it is, such as "loss is nan".
-        update: the update it was met at.
-        after: whether that update was whole by then, so that what is bad came out of it.
+        update: the update at which it was found.
+        after: whether that update was complete by then, so that the bad value is its result.
     """
 
     def __init__(self, what: str, update: int, after: bool = False):
@@ -27,11 +28,11 @@ class NotFiniteError(ArithmeticError):
 
 @dataclass
 class Meter:
-    """Metrics of every update, read off the device when somebody asks.
+    """Metrics of every update, fetched from the device when they are needed.
 
     Args:
         losses, accuracies: of every update of the run, in training.
-        recorded: the updates that the records so far speak of.
+        recorded: the updates that the records so far cover.
         before: seconds that the run has taken in earlier processes.
     """
 
@@ -39,7 +40,7 @@ class Meter:
     accuracies: list[float] = field(default_factory=list)
     recorded: int = 0
     before: float = 0.0
-    _pending: list[tuple[dict[str, Any], Batch]] = field(default_factory=list)
+    _pending: list[tuple[Metrics, Batch]] = field(default_factory=list)
     _tokens: int = 0
     _grad_norm: float = math.nan
     _begin: float = field(default_factory=time.perf_counter)
@@ -47,7 +48,7 @@ class Meter:
     def __post_init__(self):
         self._since = self._begin
 
-    def add(self, metrics: dict[str, Any], batch: Batch) -> None:
+    def add(self, metrics: Metrics, batch: Batch) -> None:
         self._pending.append((metrics, batch))
 
     def read(self) -> None:
@@ -67,7 +68,7 @@ class Meter:
             self._tokens += batch.num_tokens()
 
     def means(self) -> dict[str, float]:
-        """Means over the updates since the last record: of one that was saved in between, all."""
+        """Means over the updates since the last record, be it of an earlier process."""
         self.read()
         new = slice(self.recorded, None)
         self.recorded = len(self.losses)
@@ -79,7 +80,7 @@ class Meter:
         }
 
     def restart_clock(self) -> None:
-        """What comes now is not the time of updates past, nor are their tokens its own."""
+        """Start counting time and tokens anew, after a record."""
         self._since, self._tokens = time.perf_counter(), 0
 
     @property
@@ -92,8 +93,8 @@ class Meter:
         return {"losses": np.array(self.losses), "accuracies": np.array(self.accuracies)}
 
     @classmethod
-    def going_on(cls, history: Named, recorded: int, seconds: float) -> "Meter":
-        """The meter of a run that returns."""
+    def resume(cls, history: Named, recorded: int, seconds: float) -> "Meter":
+        """The meter of a resumed run."""
         losses, accuracies = (history[name].tolist() for name in ("losses", "accuracies"))
         return cls(losses, accuracies, recorded, seconds)
 
@@ -104,8 +105,8 @@ class Meter:
         return [(_mean(self.losses[s]), _mean(self.accuracies[s])) for s in spans]
 
 
-def evaluate(trainer: Any, task: Any) -> dict[str, float]:
-    """Loss and accuracy per token of the held-out data; of whole rows too, where they are answers.
+def evaluate(trainer: Trainer, task: Task) -> dict[str, float]:
+    """Loss and accuracy per token of the held-out data, and per row where a row is an answer.
 
     A row is right in every token if and only if greedy decoding writes it.
     """

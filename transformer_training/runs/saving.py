@@ -1,10 +1,10 @@
-"""Checkpoints of a run that goes on: written in the background, one at a time."""
+"""Checkpoints of a run, written in the background while it trains, one at a time."""
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from transformer_spec.initializers import DRAWS
-from transformer_spec.state import NamedState
+from transformer_spec.state import Named, NamedState
 from transformer_spec.train_config import TrainConfig
 from transformer_training.checkpoints import store
 from transformer_training.checkpoints.manifest import Manifest
@@ -14,15 +14,15 @@ from transformer_training.tasks import Task
 
 
 class Saver:
-    """Writes checkpoints, and throws away all but the newest few and the best.
+    """Writes checkpoints, and removes all but the newest few and the best.
 
-    What is saved must no longer change: the arrays are the caller's own copies. The next save waits
-    for the one before it; what went wrong in one is raised by the next call of any kind.
+    Arrays that are saved must not change any more: the caller passes copies. A save waits for the
+    one before it; an error in one is raised by the next call of any method.
 
     Args:
         directory: of the run.
-        backend: who trains.
-        task, config: what is trained.
+        backend: its name, for the manifest.
+        task, config: of the run.
     """
 
     def __init__(self, directory: RunDirectory, backend: str, task: Task, config: TrainConfig):
@@ -39,27 +39,27 @@ class Saver:
         self._pool = ThreadPoolExecutor(1, "saving")
         self._running: Future[None] | None = None
 
-    def follow(self, about: Manifest) -> None:
-        """Go on after a checkpoint that is there already. Fewer kept from now on make room at once.
+    def resume(self, manifest: Manifest) -> None:
+        """Continue after an existing checkpoint; where fewer are to be kept, remove the others.
 
         Raises:
-            SaveError: those that are not kept cannot be removed.
+            SaveError: one cannot be removed.
         """
-        self.step = about.step
-        self.about["draws"] = about.draws
-        if about.best_eval_loss is not None and about.best_step is not None:
-            self.best = (about.best_eval_loss, about.best_step)
-        store.prune(self.directory.checkpoints, self.keep, about.best_step)
+        self.step = manifest.step
+        self.about["draws"] = manifest.draws
+        if manifest.best_eval_loss is not None and manifest.best_step is not None:
+            self.best = (manifest.best_eval_loss, manifest.best_step)
+        store.prune(self.directory.checkpoints, self.keep, manifest.best_step)
 
     def is_best(self, step: int, eval_loss: float) -> bool:
-        """Take note of an evaluation; whether it is the best so far."""
+        """Record an evaluation; return whether it is the best so far."""
         better = self.best is None or eval_loss < self.best[0]
         if better:
             self.best = (eval_loss, step)
         return better
 
     def save(self, state: NamedState, meter: Meter, eval_loss: float | None = None) -> None:
-        """Begin to write a checkpoint, unless this step has one.
+        """Start to write a checkpoint, unless this step has one.
 
         Raises:
             NotFiniteError: the state holds a NaN or an infinity; nothing is written.
@@ -87,13 +87,13 @@ class Saver:
         self.step = state.step
         self._running = self._pool.submit(self._write, about, state, meter.history(), best_step)
 
-    def _write(self, about: Manifest, state: NamedState, history: Any, best: int | None) -> None:
+    def _write(self, about: Manifest, state: NamedState, history: Named, best: int | None) -> None:
         self.directory.sync_records()
         store.write(self.directory.checkpoints, about, state, history)
         store.prune(self.directory.checkpoints, self.keep, best)
 
     def poll(self) -> None:
-        """Raise what went wrong in a save that has ended."""
+        """Raise the error of a save that has failed, without waiting."""
         if self._running is not None and self._running.done():
             self.wait()
 

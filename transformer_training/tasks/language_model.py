@@ -26,7 +26,7 @@ class LanguageModelTask:
     def __init__(self, model: ModelConfig, train: TrainConfig):
         require(model.arch == "decoder", "task", "language_model", "run on a decoder")
         text = read_text(train.data)
-        self.tokenizer = CharacterTokenizer.of(text)
+        self.tokenizer = CharacterTokenizer.from_text(text)
         self.model = replace(model, vocab_size=self.tokenizer.vocab_size)
         self.length, self.batch_size, self.seed = model.max_seq_len, train.batch_size, train.seed
         ids = self.tokenizer.encode(text)
@@ -84,7 +84,7 @@ def read_text(path: str | None) -> str:
         raise ConfigError(f"data: cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"data: {path} is not UTF-8 text (byte {error.start})") from None
-    except ValueError as error:  # what no path can hold
+    except ValueError as error:  # a null byte or a surrogate
         raise ConfigError(f"data: cannot read {path}: {error}") from None
     if not text:
         raise ConfigError(f"data: {path} is empty; give a text file")

@@ -1,4 +1,4 @@
-"""What a task gives to a trainer."""
+"""What a training run asks of a task."""
 
 import hashlib
 from collections.abc import Iterator
@@ -12,13 +12,13 @@ from transformer_training.tokenizers import CharacterTokenizer
 
 
 class Generator(Protocol):
-    """Whoever can continue a prefix: a Trainer of either backend."""
+    """Continues a prefix, as every Trainer does."""
 
     def greedy(self, inputs: dict[str, np.ndarray], num_tokens: int) -> np.ndarray: ...
 
 
 class Task(Protocol):
-    """Batches are a function of the update's number alone, so a run can go on from anywhere."""
+    """Batches are a function of the update's number alone, so a run can resume anywhere."""
 
     model: ModelConfig
     steps_per_epoch: int
@@ -26,12 +26,12 @@ class Task(Protocol):
 
     @property
     def tokenizer(self) -> CharacterTokenizer | None:
-        """What its ids mean, where they are text."""
+        """How ids stand for text, where they do."""
         ...
 
     @property
     def fingerprint(self) -> str:
-        """What `fingerprint` says of all its data."""
+        """The hash of all its data, by which a resumed run knows it."""
         ...
 
     def train_batch(self, update: int) -> Batch:
@@ -43,18 +43,18 @@ class Task(Protocol):
         ...
 
     def sample(self, generator: Generator) -> str:
-        """One line that shows what the model does now."""
+        """One line that shows what the model does at this point."""
         ...
 
     def summary(
         self, generator: Generator, epochs: list[tuple[float, float]]
     ) -> tuple[dict[str, float], list[str]]:
-        """Final figures, and lines that a person can judge; `epochs`: mean loss and accuracy."""
+        """Final figures, and lines to show; `epochs` has the mean loss and accuracy of each."""
         ...
 
 
 def fingerprint(*parts: np.ndarray | str) -> str:
-    """The SHA-256 of arrays, with their dtypes and shapes, and texts: other data has another."""
+    """The SHA-256 of texts, and of arrays with their dtypes and shapes."""
     digest = hashlib.sha256()
     for part in parts:
         if isinstance(part, np.ndarray):

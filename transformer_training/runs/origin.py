@@ -1,45 +1,43 @@
-"""Where a value that is not finite began: the updates since the last good checkpoint once more."""
+"""Where a value that is not finite came from: the updates since the last checkpoint, repeated."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from transformer_spec.batch import Batch
 from transformer_training.checkpoints.store import Saved
 from transformer_training.runs.meter import NotFiniteError
 from transformer_training.tasks import Task
+from transformer_training.trainer import Trainer
 
 
-def first_bad(
+def find_origin(
     error: NotFiniteError,
     saved: Saved,
-    trainer: Any,
+    trainer: Trainer,
     task: Task,
-    rate: Callable[[int], float],
+    learning_rate: Callable[[int], float],
 ) -> str:
     """What was not finite first, in words.
 
     Metrics are read late, when the state is bad already. But an update is a function of the state,
-    of the batch and of its number: from the last good checkpoint the same updates lead to the state
-    just before the bad one, and its forward pass is walked value by value.
+    the batch and its number: from the last good checkpoint the same updates lead to the state just
+    before the bad one, and its forward pass is checked value by value.
     """
     trainer.load_state(saved.state)
     for update in range(saved.manifest.step + 1, error.update):
-        trainer.train(task.train_batch(update), rate(update))
+        trainer.train(task.train_batch(update), learning_rate(update))
     batch = task.train_batch(error.update)
-    found = _look(trainer, [batch])
+    found = _first_bad(trainer, [batch])
     if not found and error.after:
-        trainer.train(batch, rate(error.update))
-        found = _step(trainer, rate(error.update)) or _look(trainer, task.eval_batches())
-    return found or f"not met again when the updates since {saved.manifest.step} were repeated"
+        rate = learning_rate(error.update)
+        trainer.train(batch, rate)
+        if trainer.named_state().not_finite():
+            return f"all values and gradients are finite, the step at rate {rate:.3g} is not"
+        found = _first_bad(trainer, task.eval_batches())
+    since = saved.manifest.step
+    return found or f"it did not happen again when the updates since {since} were repeated"
 
 
-def _step(trainer: Any, rate: float) -> str:
-    """What a step spoiled whose values and gradients are finite."""
-    bad = trainer.named_state().not_finite()
-    return f"all values and gradients are finite, the step at rate {rate:.3g} is not" if bad else ""
-
-
-def _look(trainer: Any, batches: Iterable[Batch]) -> str:
+def _first_bad(trainer: Trainer, batches: Iterable[Batch]) -> str:
     """The first parameter or moment, and value and gradient of a batch, that are not finite."""
     bad = trainer.named_state().not_finite()
     for batch in batches:

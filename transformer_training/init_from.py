@@ -1,20 +1,20 @@
-"""A checkpoint as the start of a training run."""
+"""`--init-from`: the model and weights of a checkpoint as the start of a new run."""
 
 from dataclasses import fields
 
 from transformer_hub.checkpoint import Checkpoint, open_checkpoint
-from transformer_hub.errors import CheckpointError
 from transformer_spec.config import ModelConfig
+from transformer_spec.files import CheckpointError
 from transformer_spec.parameters import parameter_shapes
 from transformer_training.tasks.task import Task
 
 
-def open_start(path: str, task: Task) -> Checkpoint:
-    """The checkpoint of `--init-from`, whose parameters are those of the task's model.
+def open_matching(path: str, task: Task) -> Checkpoint:
+    """The checkpoint, whose parameters and vocabulary are those of the task.
 
     Raises:
-        CheckpointError: a size is not what the task or a flag asks for, or its ids mean other
-            characters than the task's.
+        CheckpointError: it cannot be read, a size is not what the task or a flag asks for, or its
+            ids stand for other characters than the task's.
     """
     checkpoint = open_checkpoint(path)
     if parameter_shapes(checkpoint.config) != parameter_shapes(task.model):
