@@ -15,8 +15,6 @@ FORBIDDEN = {
     "transformer_hub": FRAMEWORKS,
     "transformer_training": FRAMEWORKS,
 }
-# It holds both twins: `--backend both` alone imports it.
-BOTH = "transformer_training.lockstep"
 MODULES = [
     (package, ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"))
     for package in FORBIDDEN
@@ -27,7 +25,7 @@ MODULES = [
 @pytest.mark.parametrize("package", FORBIDDEN)
 def test_importing_every_module_leaves_the_other_framework_out(package):
     """One process per package imports module by module and names the first that leaks."""
-    names = [name for owner, name in MODULES if owner == package and name != BOTH]
+    names = [name for owner, name in MODULES if owner == package]
     run_python(
         f"import importlib, sys\n"
         f"for name in {names!r}:\n"
