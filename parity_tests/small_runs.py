@@ -40,7 +40,7 @@ def small_task(name: str, num_layers: int = 1, **changes: Any) -> tuple[Task, Tr
     return make_task(model, config), config
 
 
-def go(
+def run_part(
     path: Path,
     trainer: Trainer,
     task: Task,
@@ -50,7 +50,7 @@ def go(
     resume: bool = False,
     stop_after: int | None = None,
 ) -> int:
-    """One process's part of a run, as `train.py` does it; its exit status."""
+    """What one process does of a run, as `train.py` does it; returns the exit status."""
     directory = RunDirectory(str(path), "small", resume)
     directory.lock()
     try:

@@ -27,7 +27,7 @@ class Killer:
     Args:
         setting: of the run.
         backends: who trains next.
-        say: a line for a person who waits.
+        say: prints a line of progress.
     """
 
     setting: Setting
@@ -104,12 +104,12 @@ class Killer:
         self.tally["in a removal"] += any(step <= left.newest for step in half)
 
     def _check_words(self, process: Process) -> None:
-        """A run that returns says where it goes on: after the newest checkpoint that there was."""
+        """A resumed run says after which update: that of the newest checkpoint there was."""
         for bad in ("Traceback", "not used", "has lost"):
             assert bad not in process.out + process.err, process.out + process.err
-        said = resumed_after(process.out)
-        assert said in (None, self.begin), (said, self.begin)
-        self.tally["returns"] += said is not None
+        printed = resumed_after(process.out)
+        assert printed in (None, self.begin), (printed, self.begin)
+        self.tally["returns"] += printed is not None
 
 
 def half_written(left: Left) -> list[int]:

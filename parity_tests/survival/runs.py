@@ -138,5 +138,5 @@ def assert_equal(found: Left, expected: Left) -> None:
 
 def resumed_after(out: str) -> int | None:
     """The update after which a run was resumed, by what it printed."""
-    said = re.search(r"resuming after update ([\d,]+), from", out)
-    return int(said[1].replace(",", "")) if said else None
+    printed = re.search(r"resuming after update ([\d,]+), from", out)
+    return int(printed[1].replace(",", "")) if printed else None

@@ -86,7 +86,7 @@ def copy(stopped, tmp_path):
 
 
 def starts(trials, stopped) -> dict[int, dict]:
-    """What a run starts from that returns to each of the checkpoints."""
+    """What a run that is resumed from each of the checkpoints starts from."""
     found = {}
     for step in stopped.steps:
         copy = shutil.copytree(stopped.path, stopped.path.with_name(f"to {step}"))

@@ -1,4 +1,4 @@
-"""metrics.jsonl and config.json damaged, or not files at all: said so, and nothing worse."""
+"""metrics.jsonl and config.json damaged, or not files at all: each is reported."""
 
 import json
 import shutil
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.survival
 
 
 def test_records(request, stopped, trials, rng, outcome, tmp_path):
-    """The run goes on; what cannot be read any more is counted, and what can be is kept."""
+    """The run is resumed; what cannot be read any more is counted, and what can be is kept."""
     times, whole = request.config.getoption("--damages"), stopped.curve
     lost = 0
     for damage in (truncated, flipped, longer) * times + (missing, emptied, pipe):
@@ -35,12 +35,12 @@ def test_records(request, stopped, trials, rng, outcome, tmp_path):
         damage(path / "metrics.jsonl", rng)
         found = trials("--resume", path)
         assert found.start()["step"] == 9
-        said = [line for line in found.out.splitlines() if "metrics.jsonl has lost" in line]
+        printed = [line for line in found.out.splitlines() if "metrics.jsonl has lost" in line]
         kept = records(path)
-        assert len(kept) + (int(said[0].split()[3]) if said else 0) == len(whole), found.out
+        assert len(kept) + (int(printed[0].split()[3]) if printed else 0) == len(whole), found.out
         assert set(kept) <= set(map(json.dumps, whole)) or damage in (flipped, longer)
-        lost += bool(said)
-    outcome("damaged metrics.jsonl", times * 3 + 3, f"went on, {lost} times with records lost")
+        lost += bool(printed)
+    outcome("damaged metrics.jsonl", times * 3 + 3, f"resumed, {lost} times with records lost")
 
 
 def records(path: Path) -> list[str]:
@@ -63,7 +63,7 @@ def test_records_that_are_no_file(damage, stopped, trials, rng, tmp_path):
         assert (path / "metrics.jsonl").is_dir()
     else:
         assert found.start()["step"] == 9
-        assert "has lost 5 records" in found.out
+        assert "has lost 5 earlier records" in found.out
         assert not (path / "metrics.jsonl").is_symlink()
 
 

@@ -16,7 +16,7 @@ BACKENDS = pytest.mark.parametrize("backend", ["torch", "jax"])
 
 
 def stopped(process: Process, path: Path, file: str, reason: str) -> None:
-    """The last line says what cannot be written, and how to go on when there is room."""
+    """The last line says what cannot be written, and how to resume when there is room."""
     assert process.end() == 1, process.out + process.err
     assert process.err == ""
     *_, last = process.out.splitlines()

@@ -47,7 +47,7 @@ def test_a_run_directory_without_the_right_to_write(data, locked, outcome, tmp_p
 
 
 def test_a_run_that_returns_where_nothing_can_be_written(data, whole, locked, outcome, tmp_path):
-    """Afterwards it goes on as if nothing had been."""
+    """Afterwards it is resumed as if nothing had happened."""
     setting, left = Setting(data, steps=20), Left(tmp_path / "run")
     finished(*setting.fresh(left.path, "torch", "--stop-after", "9"))
     (left.path / ".lock").unlink()
@@ -64,7 +64,7 @@ def test_a_run_that_returns_where_nothing_can_be_written(data, whole, locked, ou
     (left.path / "checkpoints").chmod(0o755)
     finished(*resumed(left.path))
     assert_equal(left, whole(setting, "torch"))
-    outcome("a run that returns to what is read-only", 2, "one line each; end bit-equal")
+    outcome("a run resumed where it is read-only", 2, "one line each; end bit-equal")
 
 
 def test_a_parent_without_the_right_to_write(data, locked, outcome, tmp_path):
@@ -100,7 +100,7 @@ def test_a_run_that_nobody_may_read(data, stopped, outcome, tmp_path):
 
 
 def test_a_disk_that_becomes_read_only(data, whole, outcome, tmp_path):
-    """As after an error of the disk; when it is writable again the run goes on."""
+    """As after an error of the disk; when it is writable again the run is resumed."""
     setting = Setting(data, steps=40)
     with small_disk(tmp_path / "disk", "20m") as disk:
         protect(disk)

@@ -1,4 +1,4 @@
-"""Signals at the worst moments, closed streams: no traceback, and a checkpoint to go on from."""
+"""Signals at the worst moments, closed streams: no traceback, and a checkpoint to resume from."""
 
 import os
 import signal
@@ -52,7 +52,7 @@ def test_while_a_checkpoint_is_written(backend, number, data, whole, rng, outcom
     assert half_written(left) == []
     goes_on(left, whole(setting, backend))
     name = signal.Signals(number).name
-    outcome(f"{name} while saving, {backend}", 1, "saved, said so, and went on to a bit-equal end")
+    outcome(f"{name} while saving, {backend}", 1, "saved, and resumed to a bit-equal end")
 
 
 @BACKENDS

@@ -1,6 +1,7 @@
 """A run is killed, and its last checkpoint damaged: what `pytest -m survival` does at length.
 
-The process that is killed is a real one. The run goes on in this process, where torch is imported.
+The process that is killed is a real one. The run is resumed in this process, where torch is
+imported already.
 """
 
 import sys
@@ -18,7 +19,7 @@ from parity_tests.survival.runs import (
 )
 
 
-def go(monkeypatch, arguments: list[str]) -> None:
+def run_train(monkeypatch, arguments: list[str]) -> None:
     monkeypatch.setattr(sys, "argv", arguments)
     assert train.main() == 0
 
@@ -36,9 +37,9 @@ def test_one_kill_and_one_flipped_byte(tmp_path, monkeypatch, capsys):
     content[-7] ^= 1
     file.write_bytes(content)
     end = ["--stop-after", str(newest + 2)]
-    go(monkeypatch, resumed(left.path, *end))
-    said = capsys.readouterr().out
-    assert f"{file}: damaged: sha256 " in said
-    assert resumed_after(said) == newest - 1
-    go(monkeypatch, setting.fresh(whole.path, "torch", "--log-every", "2", *end))
+    run_train(monkeypatch, resumed(left.path, *end))
+    printed = capsys.readouterr().out
+    assert f"{file}: damaged: sha256 " in printed
+    assert resumed_after(printed) == newest - 1
+    run_train(monkeypatch, setting.fresh(whole.path, "torch", "--log-every", "2", *end))
     assert_equal(left, whole)

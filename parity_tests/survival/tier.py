@@ -10,7 +10,7 @@ from parity_tests.tiers import Tier
 COLUMNS = ("times", "outcome", "seconds")
 TIER = Tier("survival", "survival: what was done to runs, and what became of them", "done", COLUMNS)
 OPTIONS = {
-    "kills": (100, "how often runs are killed by SIGKILL at a random moment, and go on"),
+    "kills": (100, "how often runs are killed by SIGKILL at a random moment, and resumed"),
     "meetings": (10, "how often two runs begin in one directory at the same moment, of each kind"),
     "damages": (50, "how often each file of a checkpoint is truncated, and has a byte flipped"),
     "mutations": (300, "how many mutated configs are tried, and how many mutated weights"),

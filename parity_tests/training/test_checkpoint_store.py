@@ -78,12 +78,12 @@ def test_a_formula_of_draws_without_a_name_is_not_written(tmp_path):
 
 
 def test_checkpoint_json_says_what_a_person_may_want_to_know(written):
-    said = json.loads((written / "checkpoint.json").read_text())
-    assert said["next_update"] == 4
-    assert said["random"] == "threefry2x32"
-    assert set(said["versions"]) >= {"python", "numpy", "jax", "flax", "optax", "torch"}
-    assert {entry["name"] for entry in said["files"]} == FILES - {"checkpoint.json"}
-    assert all((written / e["name"]).stat().st_size == e["bytes"] for e in said["files"])
+    content = json.loads((written / "checkpoint.json").read_text())
+    assert content["next_update"] == 4
+    assert content["random"] == "threefry2x32"
+    assert set(content["versions"]) >= {"python", "numpy", "jax", "flax", "optax", "torch"}
+    assert {entry["name"] for entry in content["files"]} == FILES - {"checkpoint.json"}
+    assert all((written / e["name"]).stat().st_size == e["bytes"] for e in content["files"])
 
 
 def test_a_flipped_bit_of_checkpoint_json_is_found(written):
@@ -119,21 +119,24 @@ def test_a_file_that_changed_is_named(written, name):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda said: said | {"format": "orbax"}, "format 'orbax', version 1; .* reads"),
-        (lambda said: said | {"version": 2, "new": 1}, "version 2; .* reads 'named safetensors'"),
-        (lambda said: said | {"random": "philox"}, "random: 'philox' .* threefry2x32"),
-        (lambda said: said | {"next_update": 9}, "next_update: 9 .* step 3"),
-        (lambda said: said | {"dropout_key": [1]}, "dropout_key: .* two numbers"),
-        (lambda said: said | {"seconds": "long"}, "seconds: 'long' .* float"),
-        (lambda said: said | {"more": 1}, "more: no such field"),
-        (lambda said: said | {"files": [{"name": "../x"}]}, "files: .* a name beside it"),
+        (lambda content: content | {"format": "orbax"}, "format 'orbax', version 1; .* reads"),
+        (
+            lambda content: content | {"version": 2, "new": 1},
+            "version 2; .* reads 'named safetensors'",
+        ),
+        (lambda content: content | {"random": "philox"}, "random: 'philox' .* threefry2x32"),
+        (lambda content: content | {"next_update": 9}, "next_update: 9 .* step 3"),
+        (lambda content: content | {"dropout_key": [1]}, "dropout_key: .* two numbers"),
+        (lambda content: content | {"seconds": "long"}, "seconds: 'long' .* float"),
+        (lambda content: content | {"more": 1}, "more: no such field"),
+        (lambda content: content | {"files": [{"name": "../x"}]}, "files: .* a name beside it"),
     ],
 )
 def test_a_checkpoint_json_of_another_kind_is_refused(written, change, message):
     """Its own sha256 fits: what it says is not what is known here."""
-    said = change(json.loads((written / "checkpoint.json").read_text()))
-    said.pop("sha256")
-    text = json.dumps(said | {"sha256": manifest._sha256(said)}, indent=2) + "\n"
+    content = change(json.loads((written / "checkpoint.json").read_text()))
+    content.pop("sha256")
+    text = json.dumps(content | {"sha256": manifest._sha256(content)}, indent=2) + "\n"
     (written / "checkpoint.json").write_text(text)
     with pytest.raises(CheckpointError, match=message):
         manifest.read(written)

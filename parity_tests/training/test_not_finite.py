@@ -9,7 +9,7 @@ import flax_transformer.attention as flax_attention
 import torch_reference.attention as torch_attention
 import train
 from flax_transformer import training as flax_training
-from parity_tests.small_runs import few_rows, go, newest, small_task
+from parity_tests.small_runs import few_rows, newest, run_part, small_task
 from torch_reference import training as torch_training
 from transformer_training.runs import meter
 
@@ -102,7 +102,7 @@ def stopped(capsys) -> str:
 def test_a_rate_that_explodes(tmp_path, capsys, backend):
     """Met late, at update 3; gone back to, and what was saved last is whole."""
     task, config, trainer = one(backend, learning_rate=1e30, clip_norm=None)
-    assert go(tmp_path, trainer, task, config, backend=backend) == 1
+    assert run_part(tmp_path, trainer, task, config, backend=backend) == 1
     line = stopped(capsys)
     assert "loss is nan at update 2: first bad value: output of decoder.layers.0." in line
     assert "first bad gradient: decoder.embed.weight" in line
@@ -122,7 +122,7 @@ def test_parameters_that_an_update_spoils_are_not_saved(tmp_path, capsys, monkey
     """All values and gradients of update 5 are finite; what it makes is not."""
     rate_at(monkeypatch, 5, 1e39)
     task, config, trainer = one("torch", save_every=1, eval_every=100)
-    assert go(tmp_path, trainer, task, config, backend="torch") == 1
+    assert run_part(tmp_path, trainer, task, config, backend="torch") == 1
     line = stopped(capsys)
     assert "decoder.embed.weight is not finite after update 5: all values and gradients" in line
     assert "the step at rate 1e+39 is not" in line
@@ -133,7 +133,7 @@ def test_parameters_that_an_update_spoils_are_not_saved(tmp_path, capsys, monkey
 def test_parameters_that_were_bad_before_the_update_are_named(tmp_path, capsys, monkeypatch):
     rate_at(monkeypatch, 5, 1e39)
     task, config, trainer = one("torch", save_every=2, log_every=1, eval_every=100)
-    assert go(tmp_path, trainer, task, config, backend="torch") == 1
+    assert run_part(tmp_path, trainer, task, config, backend="torch") == 1
     line = stopped(capsys)
     assert "loss is nan at update 6: bad before it: decoder.embed.weight; " in line
     assert "first bad value: output of decoder.embed" in line
@@ -141,11 +141,11 @@ def test_parameters_that_were_bad_before_the_update_are_named(tmp_path, capsys, 
 
 
 def test_an_evaluation_that_is_not_finite(tmp_path, capsys, monkeypatch):
-    """Here nothing but the evaluation is bad, which is said."""
+    """Only the evaluation is bad, and the message says so."""
     right = meter.evaluate
     monkeypatch.setattr(train, "evaluate", lambda *a: right(*a) | {"eval_loss": float("inf")})
     task, config, trainer = one("torch")
-    assert go(tmp_path, trainer, task, config, backend="torch") == 1
+    assert run_part(tmp_path, trainer, task, config, backend="torch") == 1
     line = stopped(capsys)
     assert (
         "eval_loss is inf after update 5: it did not happen again when the updates since 0 were"
@@ -164,5 +164,5 @@ def test_without_a_checkpoint_to_repeat_from_the_message_says_so(tmp_path, capsy
         return right(run, error)
 
     monkeypatch.setattr(train.Run, "explain", explain)
-    assert go(tmp_path, trainer, task, config, backend="torch") == 1
+    assert run_part(tmp_path, trainer, task, config, backend="torch") == 1
     assert "no checkpoint to repeat from: resume: " in stopped(capsys)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from flax_transformer import training as flax_training
-from parity_tests.small_runs import curve, digests, few_rows, go, newest, small_task
+from parity_tests.small_runs import curve, digests, few_rows, newest, run_part, small_task
 from torch_reference import training as torch_training
 from train import build_trainer
 from transformer_spec.parameters import parameter_shapes
@@ -51,12 +51,12 @@ def stop_and_restore(tmp_path, backend, trainer, start, task, config):
     """
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     trainer.load_state(start)
-    assert go(whole, trainer, task, config, backend=backend) == 0
+    assert run_part(whole, trainer, task, config, backend=backend) == 0
     trainer.load_state(start)
     for update in range(1, 11):
         resume, stop_after = update > 1, update if update < 10 else None
         given = {"backend": backend, "resume": resume, "stop_after": stop_after}
-        assert go(cut, trainer, task, config, **given) == 0
+        assert run_part(cut, trainer, task, config, **given) == 0
         # What is restored must come from the disk.
         trainer.train(task.train_batch(1), 0.3)
     ends = [newest(path, task, config) for path in (whole, cut)]

@@ -1,4 +1,4 @@
-"""A run's directory: one run at a time, records that go on, and who may return to what."""
+"""A run's directory: one run at a time, records that continue, and what may be resumed."""
 
 import json
 import shutil
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from parity_tests.small_runs import curve, few_rows, go, newest, small_task
+from parity_tests.small_runs import curve, few_rows, newest, run_part, small_task
 from torch_reference.training import Trainer
 from transformer_spec.fields import ConfigError
 from transformer_spec.files import CheckpointError
@@ -32,7 +32,7 @@ def stopped(tmp_path_factory):
     path = tmp_path_factory.mktemp("stopped") / "run"
     with pytest.MonkeyPatch.context() as monkeypatch:
         few_rows(monkeypatch)
-        assert go(path, trainer, task, config, backend="torch", stop_after=5) == 0
+        assert run_part(path, trainer, task, config, backend="torch", stop_after=5) == 0
     return path, trainer, task, config
 
 
@@ -48,11 +48,11 @@ def steps(path) -> list[int | None]:
 
 
 class TestOneRunAtATime:
-    def test_a_second_start_and_a_second_return_are_refused(self, tmp_path):
+    def test_a_second_start_and_a_second_resume_are_refused(self, tmp_path):
         first = RunDirectory(str(tmp_path / "run"), "run")
         first.lock()
-        for returning in (False, True):
-            second = RunDirectory(str(tmp_path / "run"), "run", returning)
+        for resume in (False, True):
+            second = RunDirectory(str(tmp_path / "run"), "run", resume)
             with pytest.raises(ConfigError, match=r"run_dir: .*/run is in use by a run that has"):
                 second.lock()
         first.unlock()
@@ -112,30 +112,30 @@ class TestRecords:
         assert [r["step"] for r in directory.records()] == [1, 3]
 
 
-class TestReturning:
+class TestResuming:
     def test_the_one_before_a_damaged_one_is_used(self, run, capsys):
         path, trainer, task, config = run
         (path / "checkpoints" / "step-00000005" / "params.safetensors").write_bytes(b"damaged")
         (path / "checkpoints" / "step-00000007.partial").mkdir()
         (path / "model.safetensors.partial").write_bytes(b"half")
-        assert go(path, trainer, task, config, resume=True) == 0
-        said = capsys.readouterr().out
-        assert "step-00000005/params.safetensors: damaged: 7 bytes, not" in said
-        assert "resuming after update 4, from" in said
+        assert run_part(path, trainer, task, config, resume=True) == 0
+        printed = capsys.readouterr().out
+        assert "step-00000005/params.safetensors: damaged: 7 bytes, not" in printed
+        assert "resuming after update 4, from" in printed
         assert steps(path) == [8, 9, 10]
         left = {p.name for p in (path / "checkpoints").iterdir()}
         assert left == {"step-00000005.damaged", "step-00000008", "step-00000009", "step-00000010"}
         assert not (path / "model.safetensors.partial").exists()
         assert [r["step"] for r in curve(path)] == [1, 3, 5, 6, 9, 10]
 
-    def test_without_a_whole_checkpoint_there_is_no_return(self, run):
+    def test_without_a_whole_checkpoint_nothing_is_resumed(self, run):
         path, trainer, task, config = run
         for checkpoint in store.listed(path / "checkpoints"):
             (checkpoint / "checkpoint.json").unlink()
         with pytest.raises(
             CheckpointError, match="resume: .*: none of its checkpoints can be used"
         ):
-            go(path, trainer, task, config, resume=True)
+            run_part(path, trainer, task, config, resume=True)
         assert steps(path) == [3, 4, 5]
 
     @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ class TestReturning:
         text = tmp_path / "moved"
         text.write_text(read_text(config.data), encoding="utf-8")
         moved = replace(config, data=str(text))
-        assert go(path, trainer, make_task(task.model, moved), moved, resume=True) == 0
+        assert run_part(path, trainer, make_task(task.model, moved), moved, resume=True) == 0
 
     def test_a_schedule_that_knows_its_end_keeps_it(self, run):
         path, _, task, config = run
@@ -189,7 +189,7 @@ class TestReturning:
 
     def test_fewer_to_keep_make_room_at_once(self, run):
         path, trainer, task, config = run
-        go(path, trainer, task, replace(config, keep=1), resume=True, stop_after=6)
+        run_part(path, trainer, task, replace(config, keep=1), resume=True, stop_after=6)
         assert steps(path) == [5, 6]  # 5 is the best
 
     def test_a_finished_run_is_known_and_can_be_prolonged(self, run):
@@ -201,11 +201,11 @@ class TestReturning:
             return resuming.is_finished(directory, newest(path, task, config), task, total)
 
         assert not finished(config)
-        assert go(path, trainer, task, config, resume=True) == 0
+        assert run_part(path, trainer, task, config, resume=True) == 0
         assert finished(config)
         longer = replace(config, steps=12)
         assert not finished(longer)
-        assert go(path, trainer, task, longer, resume=True) == 0
+        assert run_part(path, trainer, task, longer, resume=True) == 0
         assert finished(longer)
         (path / "model.safetensors").write_bytes(b"of before")
         assert not finished(longer)

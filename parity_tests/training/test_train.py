@@ -1,4 +1,4 @@
-"""train.py as a person types it: whole runs, what they leave, and every mistake in one line."""
+"""train.py on the command line: whole runs, what they leave, and one line for each mistake."""
 
 import json
 import os
