@@ -1,4 +1,4 @@
-"""Compare any PyTorch module with any Flax module: values, gradients, where they part, and why."""
+"""Compare any torch module with any Linen module: values, gradients, where they differ, why."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -126,7 +126,7 @@ def compare(
     )
 
 
-def _require_modules(torch_module: Any, flax_module: Any) -> None:
+def _require_modules(torch_module: object, flax_module: object) -> None:
     for side, kind, given in (
         ("torch", nn.Module, torch_module),
         ("flax", flax_nn.Module, flax_module),

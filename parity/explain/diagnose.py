@@ -1,8 +1,8 @@
 """Why a module differs: each difference replayed from what its code read, causes solved for.
 
-For every value that the faulty module's code computed, the concepts in `parity.causes` say which
-form the reference's value has and which the candidate's, with constants (an epsilon, a scale, a
-window, an offset) solved from the numbers. A cause is reported only if it reproduces the
+For every value that the faulty module's code computed, the concepts in `parity.explain.causes` say
+which form the reference's value has and which the candidate's, with constants (an epsilon, a scale,
+a window, an offset) solved from the numbers. A cause is reported only if it reproduces the
 candidate's value down to rounding. Faults in several values of a module are explained one by one.
 """
 

@@ -1,4 +1,4 @@
-"""Where two runs part: free-running, and with every piece of code fed the reference's values.
+"""Where two runs differ: free-running, and with every piece of code fed the reference's values.
 
 Free-running, each side reads what itself computed, and the first point that differs names the
 fault; what comes after may differ for that reason alone. In the local run every value that passes

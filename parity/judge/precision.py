@@ -1,10 +1,11 @@
 """Low precision: how far from the float64 truth a correct computation may be, and how far it is.
 
 Both frameworks take the same numbers, held in float32, bfloat16 or float16; the truth takes them in
-float64. Neither is right to the last digit, so each is held against the other: an error is in line
-if it is at most twice the other's, plus a floor. Twice the other's: what the problem itself makes
-of a rounding (a steep softmax, a cancelling sum) meets both alike. The floor is for what it need
-not: a framework that keeps a chain in its accumulator rounds once where the other rounds each time.
+float64. Neither is right to the last digit, so each is held against the other: an error is within
+tolerance if it is at most twice the other's, plus a floor. Twice the other's: what the problem
+itself makes of a rounding (a steep softmax, a cancelling sum) meets both alike. The floor is for
+what it need not: a framework that keeps a chain in its accumulator rounds once where the other
+rounds each time.
 
 One rounding. A number m 2**e with 1 <= m < 2 is off by at most u 2**e, with u = eps / 2, evenly
 spread: u / sqrt(3) 2**e in root mean square. Leading digits of computed values spread evenly in log
@@ -74,5 +75,5 @@ def rounding_floor(dtype: str, roundings: Roundings) -> float:
 
 
 def within_tolerance(error: float, other: float, floor: float) -> bool:
-    """Whether a framework's error against the truth is in line with the other framework's."""
+    """Whether a framework's error against the truth is at most twice the other's plus a floor."""
     return error <= 2 * other + floor

@@ -23,7 +23,7 @@ from verification.twins.router_margins import clear_choices
 MANY = 256
 
 
-def out_of_line(component: Component, dtype: str) -> list[ErrorPair]:
+def outside_tolerance(component: Component, dtype: str) -> list[ErrorPair]:
     """What the theory does not allow."""
     return [
         row for row in low_precision.measure_errors(component, dtype) if not row.within_tolerance
@@ -46,8 +46,8 @@ EVERY = [
 
 
 @pytest.mark.parametrize(("name", "dtype"), EVERY)
-def test_errors_are_in_line(name, dtype):
-    assert not out_of_line(COMPONENTS[name], dtype)
+def test_errors_are_within_tolerance(name, dtype):
+    assert not outside_tolerance(COMPONENTS[name], dtype)
 
 
 @pytest.mark.parametrize("name", ["LayerNorm", "attention", "preset gpt2"])
@@ -135,7 +135,7 @@ def test_low_precision_where_it_does_not_belong_is_refused(dtype, component, own
     twins = component.build(dtype)
     truth = twins.run_truth()
     with patch.object(owner, name, fault), patch.object(twins, "run_truth", lambda: truth):
-        assert out_of_line(replace(component, build=lambda _: twins), dtype)
+        assert outside_tolerance(replace(component, build=lambda _: twins), dtype)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -180,9 +180,9 @@ def test_routers_are_drawn_until_every_choice_is_clear():
 def test_an_overflow_is_refused():
     """Squares of 300 leave float16, whose largest number is 65504."""
     component = norm("RMSNorm", shift=300.0)
-    assert not out_of_line(component, "float16")
+    assert not outside_tolerance(component, "float16")
     with patch.object(RMS, "forward", rms_norm_in_dtype):
-        assert out_of_line(component, "float16")
+        assert outside_tolerance(component, "float16")
 
 
 def test_another_type_is_refused():
@@ -216,7 +216,7 @@ def test_wide_operations_count_with_the_unit_of_float32():
     assert precision.rounding_floor("float16", Roundings()) == 0
 
 
-def test_the_rule():
+def test_an_error_may_be_twice_the_others_plus_a_floor():
     assert precision.within_tolerance(2.5, 1.0, 0.5)
     assert not precision.within_tolerance(2.6, 1.0, 0.5)
 

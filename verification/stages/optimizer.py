@@ -4,8 +4,8 @@ Each part is judged by itself: at every update the torch side is given the refer
 moments and clipped gradients, so that what one part does wrong does not show in the next.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -17,6 +17,7 @@ import torch
 import flax_transformer.training as flax_training
 import torch_reference.training as torch_training
 from parity.explain.causes import update
+from parity.explain.causes.update import Update
 from parity.judge.errors import relative_error
 from parity.observe.flax_side import compile_fast
 from torch_reference.models import build_model
@@ -24,7 +25,7 @@ from transformer_spec.config import ModelConfig
 from transformer_spec.train_config import TrainConfig
 from verification.stages.finding import Finding
 
-Named = dict[str, np.ndarray]
+Named = Mapping[str, np.ndarray]
 
 UPDATES = 4
 RATE = 0.01
@@ -38,21 +39,6 @@ SETTINGS = {
     "clip_norm": CLIP_NORM,
     "decay_all": False,
 }
-
-
-@dataclass(frozen=True)
-class Update:
-    """One update: what went in, and what each part made of it."""
-
-    count: int
-    before: Named
-    grads: Named
-    clipped: Named
-    m0: Named
-    v0: Named
-    m: Named
-    v: Named
-    after: Named
 
 
 def compare_updates(

@@ -5,7 +5,6 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -16,11 +15,33 @@ Named = Mapping[str, np.ndarray]
 TIGHT = 1e-9
 
 
+@dataclass(frozen=True)
+class Update:
+    """One update: what went in, and what each part made of it, by parameter name.
+
+    Args:
+        count: the update's number, from 1.
+        before, after: the parameters.
+        grads, clipped: their gradients as given, and after clipping.
+        m0, v0, m, v: both moments before and after.
+    """
+
+    count: int
+    before: Named
+    grads: Named
+    clipped: Named
+    m0: Named
+    v0: Named
+    m: Named
+    v: Named
+    after: Named
+
+
 def _flat(values: Named) -> np.ndarray:
     return np.concatenate([values[name].ravel() for name in sorted(values)])
 
 
-def different_clip(right: Any, wrong: Any, limit: float) -> Iterator[Cause]:
+def different_clip(right: Update, wrong: Update, limit: float) -> Iterator[Cause]:
     grads, clipped, wanted = (_flat(x) for x in (right.grads, wrong.clipped, right.clipped))
     norm = np.linalg.norm(grads)
     if deviation(np.clip(grads, -limit, limit), clipped) <= TIGHT:
@@ -41,7 +62,7 @@ def different_clip(right: Any, wrong: Any, limit: float) -> Iterator[Cause]:
     yield Cause(text, "scale by min(1, limit / norm)", deviation(factor * grads, clipped))
 
 
-def different_moments(right: Any, wrong: Any) -> Iterator[Cause]:
+def different_moments(right: Update, wrong: Update) -> Iterator[Cause]:
     """m = b m0 + (1 - b) g, and v the same of g^2: b solved, then what is left of g."""
     g, p = _flat(right.clipped), _flat(right.before)
     m0, v0 = _flat(right.m0), _flat(right.v0)
@@ -83,7 +104,7 @@ class UpdateForm:
     residual: float
 
 
-def different_update(right: Any, wrong: Any) -> dict[str, list[Cause]]:
+def different_update(right: Update, wrong: Update) -> dict[str, list[Cause]]:
     """The causes by part: bias_correction, decay, schedule; from moments that agree."""
     betas = _betas(right)
     root = (1 - betas[1] ** right.count) ** 0.5
@@ -119,13 +140,13 @@ def _decay_rules(before: Named, decays: Mapping[str, tuple[float, float]]) -> It
             yield Cause(text, "name what decays: weights, but for norms and embeddings", 0.0)
 
 
-def _betas(right: Any) -> tuple[float, float]:
+def _betas(right: Update) -> tuple[float, float]:
     g = _flat(right.clipped)
     first = _beta(_flat(right.m), _flat(right.m0), g)[0]
     return first, _beta(_flat(right.v), _flat(right.v0), g * g)[0]
 
 
-def _solvable_parameters(right: Any) -> list[str]:
+def _solvable_parameters(right: Update) -> list[str]:
     """Parameters with enough values to solve from: the largest of each kind of name."""
     largest: dict[str, str] = {}
     for name, value in right.before.items():
@@ -155,7 +176,7 @@ def _form_causes(ours: UpdateForm, theirs: UpdateForm, root: float) -> Iterator[
         yield "schedule", Cause(text, f"use {ours.rate:.6g}", theirs.residual)
 
 
-def identify_update(step: Any, name: str, betas: tuple[float, float]) -> UpdateForm | None:
+def identify_update(step: Update, name: str, betas: tuple[float, float]) -> UpdateForm | None:
     """The form of one parameter's update, its epsilon by Gauss-Newton from several starts."""
     m = step.m[name].ravel() / (1 - betas[0] ** step.count)
     v = step.v[name].ravel() / (1 - betas[1] ** step.count)
