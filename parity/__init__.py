@@ -4,14 +4,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from parity.comparison import Result, compare
+    from parity.comparison import compare
     from parity.observe.settings import NotComparableError
     from parity.observe.weights import weights_to_flax, weights_to_torch
+    from parity.report import Result
 
 __all__ = ["NotComparableError", "Result", "compare", "weights_to_flax", "weights_to_torch"]
 _MODULES = {
     "NotComparableError": "observe.settings",
-    "Result": "comparison",
+    "Result": "report",
     "compare": "comparison",
     "weights_to_flax": "observe.weights",
     "weights_to_torch": "observe.weights",

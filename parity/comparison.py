@@ -1,62 +1,24 @@
 """Compare any torch module with any Linen module: values, gradients, where they differ, why."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import flax.linen as flax_nn
 import numpy as np
 from torch import nn
 
-from parity.explain.examine import Examination, Reference, examine
+from parity.explain.examine import Reference, examine
 from parity.judge.errors import FLOAT64_TOLERANCE
-from parity.judge.values import Value, compare_values
+from parity.judge.values import compare_values
 from parity.observe import settings
 from parity.observe.arrays import is_float
 from parity.observe.pair import Inputs, ModulePair, Weights, input_arrays
 from parity.observe.points import Recording
 from parity.observe.renames import renamer
 from parity.observe.settings import NotComparableError
+from parity.report import Result
 
 DTYPES = ("float64", "float32", "bfloat16", "float16")
-
-
-@dataclass
-class Result:
-    """What `compare` found. `equal` is the verdict; `str()` is the report for a terminal."""
-
-    dtype: str
-    settings: dict[str, str]
-    values: list[Value]
-    examination: Examination
-    reference: str
-
-    @property
-    def equal(self) -> bool:
-        bad = [v for v in self.values if v.verdict in ("different", "not finite")]
-        return self.examination.equal and not bad
-
-    def __str__(self) -> str:
-        from parity.report import report_text
-
-        return report_text(self)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same as JSON values."""
-        found = self.examination
-        return {
-            "equal": self.equal,
-            "dtype": self.dtype,
-            "reference": self.reference,
-            "settings": self.settings,
-            "values": [asdict(value) for value in self.values],
-            "parameters": {name: str(cause) for name, cause in found.parameters.items()},
-            "first_fault": found.first_fault and asdict(found.first_fault),
-            "local_faults": [
-                asdict(f) | {"causes": [asdict(c) for c in found.causes[f.module]]}
-                for f in found.local_faults
-            ],
-        }
 
 
 def compare(

@@ -1,19 +1,55 @@
-"""A comparison as text for a terminal: the verdict first."""
+"""What a comparison found, and its text for a terminal: the verdict first."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from typing import Any
 
+from parity.explain.examine import Examination
 from parity.explain.localize import Fault
+from parity.judge.values import Value
 from parity.observe.points import display_name
-
-if TYPE_CHECKING:
-    from parity.comparison import Result
 
 SHOWN_ERRORS = 6
 SHOWN_VALUES = 8
 
 
-def report_text(result: "Result") -> str:
+@dataclass
+class Result:
+    """What `compare` found. `equal` is the verdict; `str()` is the report for a terminal."""
+
+    dtype: str
+    settings: dict[str, str]
+    values: list[Value]
+    examination: Examination
+    reference: str
+
+    @property
+    def equal(self) -> bool:
+        bad = [v for v in self.values if v.verdict in ("different", "not finite")]
+        return self.examination.equal and not bad
+
+    def __str__(self) -> str:
+        return report_text(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON values."""
+        found = self.examination
+        return {
+            "equal": self.equal,
+            "dtype": self.dtype,
+            "reference": self.reference,
+            "settings": self.settings,
+            "values": [asdict(value) for value in self.values],
+            "parameters": {name: str(cause) for name, cause in found.parameters.items()},
+            "first_fault": found.first_fault and asdict(found.first_fault),
+            "local_faults": [
+                asdict(f) | {"causes": [asdict(c) for c in found.causes[f.module]]}
+                for f in found.local_faults
+            ],
+        }
+
+
+def report_text(result: Result) -> str:
     """Verdict, what was found, the largest errors."""
     return "\n".join(
         [_verdict(result), *_faults(result), *_outside_tolerance(result), *_worst(result)]
@@ -25,7 +61,7 @@ def heading(settings: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {value}" for name, value in settings.items())
 
 
-def _verdict(result: "Result") -> str:
+def _verdict(result: Result) -> str:
     kinds = {kind: sum(v.kind == kind for v in result.values) for kind in ("value", "gradient")}
     parameters = sum(v.kind == "parameter gradient" for v in result.values)
     counted = f"{kinds['value']} values, {kinds['gradient']} gradients, {parameters} of parameters"
@@ -34,7 +70,7 @@ def _verdict(result: "Result") -> str:
     return f"DIFFERENT in {result.dtype}, {result.reference} being the reference: {counted}"
 
 
-def _faults(result: "Result") -> list[str]:
+def _faults(result: Result) -> list[str]:
     found = result.examination
     lines = []
     for name, cause in found.parameters.items():
@@ -51,7 +87,7 @@ def _faults(result: "Result") -> list[str]:
     return lines + _growth(result)
 
 
-def _outside_tolerance(result: "Result") -> list[str]:
+def _outside_tolerance(result: Result) -> list[str]:
     """Values that differ in a lower precision alone."""
     bad = [v for v in result.values if v.verdict in ("different", "not finite")]
     if result.dtype == "float64" or not bad or result.examination.local_faults:
@@ -72,7 +108,7 @@ def _size(fault: Fault) -> str:
     return f"{fault.point}, {fault.detail or f'error {fault.error:.1e}'}"
 
 
-def _growth(result: "Result") -> list[str]:
+def _growth(result: Result) -> list[str]:
     """How the error grows from the first fault on."""
     errors = [(name, e) for name, e in result.examination.error_growth if e > 1e-12]
     if not errors:
@@ -82,7 +118,7 @@ def _growth(result: "Result") -> list[str]:
     return ["\nerror from there on:", *[f"  {error:.1e}  {name}" for name, error in chosen]]
 
 
-def _worst(result: "Result") -> list[str]:
+def _worst(result: Result) -> list[str]:
     lines = ["", f"{'largest errors':<44}{'norm-wise':>10}{'max':>10}{'ulps':>10}"]
     if result.dtype != "float64":
         lines[1] += f"{'flax':>10}{'torch':>10}  (against float64)"

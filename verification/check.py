@@ -11,10 +11,10 @@ import numpy as np
 import flax_transformer
 import torch_reference
 from flax_transformer import training as flax_training
-from parity.comparison import Result, compare
+from parity.comparison import compare
 from parity.observe import settings
 from parity.observe.settings import NotComparableError
-from parity.report import heading
+from parity.report import Result, heading
 from torch_reference import training as torch_training
 from transformer_spec import parameters, presets
 from transformer_spec.config import ModelConfig, PrefixLM
