@@ -36,7 +36,7 @@ class Dropout(nn.Module):
     def forward(self, x: Float[Tensor, "*S"]) -> Float[Tensor, "*S"]:
         if not self.training or self.rate == 0:
             return x
-        key = random.fresh(x.device) if self.key is None else self.key
+        key = random.fresh_key(x.device) if self.key is None else self.key
         return torch.where(survivors(key, self.rate, x.shape), x / (1 - self.rate), 0.0)
 
 

@@ -28,7 +28,7 @@ def key(seed: int, device: torch.device | None = None) -> Key:
     return torch.tensor([0, seed], device=device).to(torch.int32)
 
 
-def fresh(device: torch.device | None = None) -> Key:
+def fresh_key(device: torch.device | None = None) -> Key:
     """A key from torch's own generator."""
     return torch.randint(-(2**31), 2**31, (2,), dtype=torch.int64, device=device).to(torch.int32)
 
@@ -40,19 +40,19 @@ def threefry(
     words = (under[0], under[1], under[0] ^ under[1] ^ 0x1BD11BDA)
     x, y = x + words[0], y + words[1]
     for i in range(5):
-        for turn in ((13, 15, 26, 6), (17, 29, 16, 24))[i % 2]:
+        for distance in ((13, 15, 26, 6), (17, 29, 16, 24))[i % 2]:
             x += y
-            y = _rotated(y, turn).bitwise_xor_(x)
+            y = _rotated(y, distance).bitwise_xor_(x)
         x += words[(i + 1) % 3]
         y += words[(i + 2) % 3] + (i + 1)
     return x, y
 
 
-def _rotated(x: Tensor, turn: int) -> Tensor:
+def _rotated(x: Tensor, distance: int) -> Tensor:
     # A shift to the right copies the sign bit; the mask takes the copies away. The two halves have
     # no bit in common, so that their sum, which is one pass with the other shift, is their union.
-    low = (x >> (32 - turn)).bitwise_and_((1 << turn) - 1)
-    return low.add_(x, alpha=1 << turn)
+    low = (x >> (32 - distance)).bitwise_and_((1 << distance) - 1)
+    return low.add_(x, alpha=1 << distance)
 
 
 def fold_in(under: Key, data: int | Int[Tensor, "*S"]) -> Int32[Tensor, "*S 2"]:
@@ -61,19 +61,12 @@ def fold_in(under: Key, data: int | Int[Tensor, "*S"]) -> Int32[Tensor, "*S 2"]:
     return torch.stack(threefry(under, torch.zeros_like(low), low), dim=-1)
 
 
-def _words(under: Key, shape: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Both words of the counters 0, 1, 2, ... under the key."""
-    index = torch.arange(math.prod(shape), device=under.device)
-    size = BLOCK if under.device.type == "cpu" else max(index.numel(), 1)
-    parts = [
-        threefry(under, (part >> 32).to(torch.int32), part.to(torch.int32))
-        for part in index.split(size)
-    ]
-    x, y = (torch.cat(word).reshape(tuple(shape)) for word in zip(*parts, strict=True))
-    return x, y
-
-
 def bits(under: Key, shape: Sequence[int]) -> Int32[Tensor, "..."]:
     """`jax.random.bits`: 32 of them in each element, as int32."""
-    x, y = _words(under, shape)
-    return x ^ y
+    index = torch.arange(math.prod(shape), device=under.device)
+    size = BLOCK if under.device.type == "cpu" else max(index.numel(), 1)
+    parts = []
+    for part in index.split(size):
+        x, y = threefry(under, (part >> 32).to(torch.int32), part.to(torch.int32))
+        parts.append(x ^ y)
+    return torch.cat(parts).reshape(tuple(shape))
