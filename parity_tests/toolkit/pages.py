@@ -56,7 +56,8 @@ class Command:
         text: as the page has it, on one line.
         words: of the command that is run, with replacements made.
         status: the exit status it must have.
-        held_back: why it is not run, and whether --slow runs it.
+        reason: why it is not run; empty where it is.
+        slow: whether --slow runs it nevertheless.
     """
 
     page: str
