@@ -1,7 +1,6 @@
 """Our twins under observation, with the losses that transformers computes."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -17,8 +16,8 @@ import flax_transformer.losses as flax_losses
 import torch_reference
 import torch_reference.losses as torch_losses
 from parity.observe.arrays import as_tensor
-from parity.observe.flax_side import compile_fast
-from parity.observe.points import Key, probe_weights
+from parity.observe.flax_side import FlaxSide
+from parity.observe.points import Key, Recording
 from parity.observe.torch_side import TorchSide
 from transformer_spec import naming
 from transformer_spec.config import MixtureOfExperts, ModelConfig
@@ -99,45 +98,33 @@ class TorchObjective(nn.Module):
 def run_flax(
     config: ModelConfig, named: Mapping[str, np.ndarray], batch: Batch, router_coefficient: float
 ) -> Arrays:
-    """Outputs, hidden states and the loss as `output.*`, its gradients as `parameter.*`.
-
-    Only what is compared is watched: a `FlaxSide`, which takes the gradient by every value there
-    is, is three times as long in compilation.
-    """
+    """Outputs, hidden states and the loss as `output.*`, its gradients as `parameter.*`."""
     module = FlaxObjective(config, router_coefficient)
     arrays: dict[str, Any] = {name: jnp.asarray(value) for name, value in batch.items()}
     template = jax.eval_shape(lambda: module.init(jax.random.key(0), **arrays))["params"]
     prefixed = {f"model.{name}": jnp.asarray(value) for name, value in named.items()}
-    points = _points(config)
-
-    def weighted(params: Any) -> tuple[Any, Any]:
-        with _watching({_MODEL, *points.values()}) as seen:
-            loss = module.apply({"params": params}, **arrays)
-        return probe_weights([()])[0] * loss, (loss, seen)
-
-    both = compile_fast(jax.value_and_grad(weighted, has_aux=True))
-    (_, (loss, seen)), tree = both(naming.from_named(prefixed, template))
-    outputs = {name: np.asarray(seen[key][0]) for name, key in points.items()}
-    heads = zip(_heads(config), map(np.asarray, seen[_MODEL]), strict=True)
-    gradients = {name: np.asarray(g) for name, g in naming.to_named(tree).items()}
-    return _named(outputs | {"loss": np.asarray(loss)} | dict(heads), gradients, config, batch)
+    params = naming.from_named(prefixed, template)
+    side = FlaxSide(module, params, batch, watched={_MODEL, *_points(config).values()})
+    return _figures(side.record(), config, batch)
 
 
 def run_torch(
-    config: ModelConfig,
-    named: Mapping[str, np.ndarray],
-    batch: Batch,
-    router_coefficient: float,
+    config: ModelConfig, named: Mapping[str, np.ndarray], batch: Batch, router_coefficient: float
 ) -> Arrays:
     """The same, in the dtype of the parameters."""
     dtype = as_tensor(next(iter(named.values()))).dtype
     module = TorchObjective(config, router_coefficient).to(dtype).eval()
     values = {f"model.{name}": torch.tensor(value) for name, value in named.items()}
     module.load_state_dict(values)
-    run = TorchSide(module, batch).record().require_finished()
+    side = TorchSide(module, batch, watched={_MODEL, *_points(config).values()})
+    return _figures(side.record(), config, batch)
+
+
+def _figures(run: Recording, config: ModelConfig, batch: Batch) -> Arrays:
+    run.require_finished()
     outputs = {name: run.observed[key].arrays[0] for name, key in _points(config).items()}
     heads = zip(_heads(config), run.observed[_MODEL].arrays, strict=True)
-    loss = {"loss": run.observed["", "output"].arrays[0]}
+    loss = {"loss": run.outputs[0]}
     return _named(outputs | loss | dict(heads), run.parameter_gradients, config, batch)
 
 
@@ -167,24 +154,6 @@ def _heads(config: ModelConfig) -> list[str]:
         "next_sentence": config.next_sentence,
     }
     return ["hidden", *(name for name, there in heads.items() if there)]
-
-
-@contextmanager
-def _watching(keys: set[Key]) -> Iterator[dict[Key, list[Any]]]:
-    """The arrays that pass at these points of a Linen module."""
-    seen: dict[Key, list[Any]] = {}
-
-    def watch(call: Callable, args: tuple, kwargs: dict, context: Any) -> Any:
-        name = naming.module_name(context.module.path)
-        out = call(*args, **kwargs)
-        passed = {"input": args, "output": out} if context.method_name == "__call__" else {}
-        for kind, values in passed.items():
-            if (name, kind) in keys:
-                seen[name, kind] = jax.tree.leaves(values)
-        return out
-
-    with linen.intercept_methods(watch):
-        yield seen
 
 
 def _named(outputs: Arrays, gradients: Arrays, config: ModelConfig, batch: Batch) -> Arrays:

@@ -1,7 +1,8 @@
-"""Run a Flax function and its torch twin on the same numbers: outputs and all gradients."""
+"""Run a Flax module and its torch twin on the same numbers, by the tool: outputs and gradients."""
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import flax.linen as nn
@@ -11,9 +12,10 @@ import numpy as np
 import torch
 
 from parity.judge.errors import Difference, differences
-from parity.observe.arrays import as_array, as_tensor
-from parity.observe.flax_side import compile_fast
-from parity.observe.points import probe_weights
+from parity.observe.arrays import as_tensor
+from parity.observe.flax_side import FlaxFunction, FlaxSide, compile_fast
+from parity.observe.points import ENDS, Recording, probe_weights
+from parity.observe.torch_side import TorchFunction, TorchSide
 from parity.observe.weights import weights_to_torch
 from transformer_spec import naming
 from verification.twins.weights import hostile_parameters
@@ -31,74 +33,33 @@ def tensors(arrays: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
     return {name: as_tensor(array).to(torch_device()) for name, array in arrays.items()}
 
 
-def is_float(array: Any) -> bool:
-    return isinstance(array, np.ndarray) and jnp.issubdtype(array.dtype, jnp.floating)
-
-
-def cotangents(outputs: list, dtype: str) -> list[np.ndarray]:
-    """What the outputs are weighted with before gradients are taken: numbers that `dtype` holds."""
-    weights = probe_weights([tuple(o.shape) for o in outputs])
-    return [weight.astype(dtype).astype(np.float64) for weight in weights]
-
-
-def run_flax(
-    call: Callable,
-    params: dict,
-    inputs: dict,
-    compiled: Callable[[Callable], Callable] = compile_fast,
-    dtype: str = "float64",
-) -> Arrays:
-    """Outputs of `call(params, **inputs)`, and gradients of parameters and float inputs."""
-    floats = {k: jnp.asarray(v) for k, v in inputs.items() if is_float(v)}
-    rest = {k: jnp.asarray(v) if isinstance(v, np.ndarray) else v for k, v in inputs.items()}
-
-    def outputs_of(params, floats):
-        return jax.tree.leaves(call(params, **rest | floats))
-
-    def both(params, floats):
-        outputs, pull = jax.vjp(outputs_of, params, floats)
-        weights = [jnp.asarray(c, o.dtype) for c, o in _zip(outputs, dtype)]
-        return outputs, *pull(weights)
-
-    outputs, param_grads, input_grads = compiled(both)(params, floats)
-    named = naming.to_named(param_grads) if params else {}
-    return _named(outputs, named, input_grads, np.asarray)
-
-
-def run_torch(
-    call: Callable, parameters: Mapping[str, torch.Tensor], inputs: dict, dtype: str = "float64"
-) -> Arrays:
-    """The same of `call(**inputs)`, a torch module or function."""
-    tensors = {
-        k: as_tensor(v).to(torch_device()).requires_grad_(is_float(v))
-        if isinstance(v, np.ndarray)
-        else v
-        for k, v in inputs.items()
+def _cast(inputs: dict, dtype: str) -> dict:
+    """The floating-point arrays in a dtype, the rest as it is."""
+    return {
+        name: value.astype(dtype)
+        if isinstance(value, np.ndarray) and jnp.issubdtype(value.dtype, jnp.floating)
+        else value
+        for name, value in inputs.items()
     }
-    floats = {k: v for k, v in tensors.items() if is_float(inputs[k])}
-    outputs = jax.tree.leaves(call(**tensors))
-    weights = [torch.tensor(c, dtype=o.dtype, device=o.device) for c, o in _zip(outputs, dtype)]
-    targets = [*parameters.values(), *floats.values()]
-    grads = torch.autograd.grad(outputs, targets, weights, allow_unused=True)
-    grads = [torch.zeros_like(t) if g is None else g for t, g in zip(targets, grads, strict=True)]
-    split = len(parameters)
-    return _named(
-        outputs,
-        dict(zip(parameters, grads[:split], strict=True)),
-        dict(zip(floats, grads[split:], strict=True)),
-        as_array,
-    )
 
 
-def _zip(outputs: list, dtype: str) -> list[tuple]:
-    return list(zip(cotangents(outputs, dtype), outputs, strict=True))
+def rounded_probe(dtype: str, shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
+    """Weights of the outputs that `dtype` holds: a run in it and its truth use the same ones."""
+    return [weight.astype(dtype).astype(np.float64) for weight in probe_weights(list(shapes))]
 
 
-def _named(outputs, param_grads, input_grads, convert: Callable) -> Arrays:
-    named = {f"output.{i}": out for i, out in enumerate(outputs)}
-    named |= {f"parameter.{name}": grad for name, grad in param_grads.items()}
-    named |= {f"input.{name}": grad for name, grad in input_grads.items()}
-    return {name: convert(value) for name, value in named.items()}
+def arrays_of(recording: Recording, dtype: str) -> Arrays:
+    """A run's outputs and gradients by name, outputs in the dtype that the model gave them."""
+    recording.require_finished()
+    ends = recording.observed["", "output"]
+    outputs = zip(ends.arrays, ends.dtypes, strict=True)
+    found = {f"output.{i}": array.astype(own) for i, (array, own) in enumerate(outputs)}
+    for kind, gradients in (
+        ("parameter", recording.parameter_gradients),
+        ("input", recording.input_gradients),
+    ):
+        found |= {f"{kind}.{name}": array.astype(dtype) for name, array in gradients.items()}
+    return found
 
 
 class Pair:
@@ -116,7 +77,7 @@ class Pair:
     ):
         self.flax, self.torch, self.method = flax_module, torch_module, method
         self.dtype = dtype
-        self.inputs = {k: v.astype(dtype) if is_float(v) else v for k, v in inputs.items()}
+        self.inputs = _cast(inputs, dtype)
         arrays: dict[str, Any] = {
             k: jnp.asarray(v) if isinstance(v, np.ndarray) else v for k, v in inputs.items()
         }
@@ -136,30 +97,52 @@ class Pair:
         return self.flax.apply({"params": params}, **inputs, method=self.method)
 
     def call_torch(self, **inputs):
-        return self._torch_call(self.torch)(**inputs)
+        method = "forward" if self.method == "__call__" else self.method
+        return getattr(self.torch, method)(**inputs)
 
-    def _torch_call(self, module: torch.nn.Module) -> Callable:
-        return getattr(module, "forward" if self.method == "__call__" else self.method)
-
-    def run_flax(self, compiled: Callable[[Callable], Callable] = compile_fast) -> Arrays:
-        return run_flax(self.call_flax, self.params, self.inputs, compiled, self.dtype)
+    def run_flax(self, compiler: Callable[[Callable], Callable] = compile_fast) -> Arrays:
+        side = FlaxSide(
+            self.flax,
+            {"params": self.params},
+            self.inputs,
+            method=self.method,
+            watched=ENDS,
+            probe=partial(rounded_probe, self.dtype),
+            compiler=compiler,
+        )
+        return arrays_of(side.record(), self.dtype)
 
     def run_torch(self) -> Arrays:
-        parameters = dict(self.torch.named_parameters())
-        return run_torch(self.call_torch, parameters, self.inputs, self.dtype)
+        return self._run_torch(self.torch, self.inputs, self.dtype)
 
     def run_truth(self) -> Arrays:
         """What torch gives in float64 for the very numbers that the pair holds in its dtype."""
         exact = copy.deepcopy(self.torch).double()
-        inputs = {k: v.astype(np.float64) if is_float(v) else v for k, v in self.inputs.items()}
-        parameters = dict(exact.named_parameters())
-        return run_torch(self._torch_call(exact), parameters, inputs, self.dtype)
+        return self._run_torch(exact, _cast(self.inputs, "float64"), "float64")
+
+    def _run_torch(self, module: torch.nn.Module, inputs: dict, dtype: str) -> Arrays:
+        method = "forward" if self.method == "__call__" else self.method
+        probe = partial(rounded_probe, self.dtype)
+        side = TorchSide(module, inputs, method=method, watched=ENDS, probe=probe)
+        return arrays_of(side.record(), dtype)
 
     def differences(self) -> list[Difference]:
         return differences(self.run_flax(), self.run_torch())
 
 
-def function_differences(flax_call: Callable, torch_call: Callable, inputs: dict):
+def function_differences(
+    flax_call: Callable[..., Any], torch_call: Callable[..., Any], inputs: dict
+) -> list[Difference]:
     """The differences of two functions without parameters."""
-    ours = run_flax(lambda _, **kwargs: flax_call(**kwargs), {}, inputs)
-    return differences(ours, run_torch(torch_call, {}, inputs))
+
+    def placed(**arguments: Any) -> Any:
+        device = torch_device()
+        return torch_call(
+            **{k: v.to(device) if isinstance(v, torch.Tensor) else v for k, v in arguments.items()}
+        )
+
+    flax = FlaxSide(FlaxFunction(flax_call), {}, inputs, watched=ENDS)
+    reference = TorchSide(TorchFunction(placed), inputs, watched=ENDS)
+    return differences(
+        arrays_of(flax.record(), "float64"), arrays_of(reference.record(), "float64")
+    )
