@@ -307,5 +307,8 @@ CASES: dict[str, Case] = {
     "relative": Case(_RELATIVE, _RELATIVE_INPUTS),
     "channels": Case(_CHANNELS, _CHANNELS_INPUTS),
     "cached": Case(_CACHED, _CACHED_INPUTS, chunks=(3, 3, 1)),
+    "decoding": Case(_CACHED, {"tokens": ids(19, 3, 5)}, chunks=(3, 1, 1)),
+    # Five slots for seven tokens: the window of 3 keys, and a chunk of 3 queries.
+    "rolling": Case(replace(_CACHED, mask=Causal(window=3)), _CACHED_INPUTS, chunks=(3, 3, 1)),
     "steps": Case(_STEPS, _STEPS_INPUTS, chunks=(1, 1, 1, 1)),
 }

@@ -4,55 +4,6 @@ from verification.bugs.seeded_bug import PendingBug, github
 
 PENDING_BUGS = (
     PendingBug(
-        "KV-01",
-        "Decode position one too far",
-        "generation",
-        github("microsoft/onnxruntime-genai/pull/2354"),
-        "key/value cache",
-    ),
-    PendingBug(
-        "KV-03",
-        "Prompt length added at every step",
-        "generation",
-        github("skyzh/tiny-llm/pull/46"),
-        "key/value cache",
-    ),
-    PendingBug(
-        "KV-04",
-        "Queries of a decode step rotated as the first",
-        "generation",
-        github("RobertCsordas/moeut/pull/6", "pytorch/executorch/pull/2010"),
-        "rotary positions and key/value cache",
-    ),
-    PendingBug(
-        "KV-05",
-        "No causal mask while the cache is filled",
-        "generation",
-        github("Mikyx-1/TinyLLM/issues/17", "Mikyx-1/TinyLLM/pull/18"),
-        "key/value cache",
-    ),
-    PendingBug(
-        "KV-06",
-        "Chunk aligned with the start of the cache",
-        "generation",
-        github("hyprstream/hyprstream/pull/1521", "google/flax/pull/1316"),
-        "key/value cache",
-    ),
-    PendingBug(
-        "KV-07",
-        "Causal flag and cache mask leave one key",
-        "generation",
-        github("google/flax/issues/5591", "google/flax/issues/4505"),
-        "key/value cache",
-    ),
-    PendingBug(
-        "KV-09",
-        "Write past the end of the cache lands inside",
-        "generation",
-        github("jax-ml/jax/pull/34257", "jax-ml/jax/issues/21392"),
-        "key/value cache",
-    ),
-    PendingBug(
         "KV-14",
         "Last beam read for the best",
         "generation",

@@ -44,7 +44,7 @@ def _different_count(
     count = np.broadcast_to(np.arange(c.shape[-1]), c.shape)
     if not c.any():
         yield "all ids are 0", "pass the position ids, not another argument"
-    elif c.ndim == 2 and np.array_equal(r, np.minimum(c, r.max(1, keepdims=True))):
+    elif c.ndim == 2 and _stays(r) and np.array_equal(r, np.minimum(c, r.max(1, keepdims=True))):
         ends = r.max(1)
         text = f"ids run on along the row, where the reference's stay at {_listed(ends)}"
         yield text + _owner(ends, read), "let them stay there"
@@ -57,6 +57,11 @@ def _different_count(
         yield f"ids are off by {most:+d}", f"subtract {most}"
     elif c.ndim == 2:
         yield from _whole_rows(r, c)
+
+
+def _stays(ids: np.ndarray) -> bool:
+    """Whether some row repeats its last id, which a row of one token cannot show."""
+    return ids.shape[1] > 1 and bool((ids[:, -1] == ids[:, -2]).any())
 
 
 def _listed(numbers: Iterable[int]) -> str:

@@ -140,6 +140,29 @@ def rearranged(evidence: Evidence, value: Computed) -> Iterator[Cause]:
     yield Cause("the same numbers in another order", "check transposes and reshapes", 0.0)
 
 
+def written_elsewhere(evidence: Evidence, value: Computed) -> Iterator[Cause]:
+    """Rows along axis 1 of something that was read are found in other rows of the result."""
+    r, c = value.reference, value.candidate
+    for name, array in value.read.items():
+        if array.ndim != r.ndim or r.ndim < 3 or array.shape[1] >= r.shape[1]:
+            continue
+        if (*array.shape[:1], *array.shape[2:]) == (*r.shape[:1], *r.shape[2:]):
+            right, wrong = _rows_of(array, r), _rows_of(array, c)
+            if right and wrong and right != wrong:
+                text = f"{name} is in rows {wrong}, where the reference has it in rows {right}"
+                yield Cause(text, f"write it to rows {right}", 0.0)
+                return
+
+
+def _rows_of(array: np.ndarray, whole: np.ndarray) -> list[int]:
+    """Where each row along axis 1 of an array is found in another; [] unless all are."""
+    found = [
+        next((s for s in range(whole.shape[1]) if np.array_equal(row, whole[:, s])), None)
+        for row in array.swapaxes(0, 1)
+    ]
+    return [] if None in found else [int(s) for s in found if s is not None]
+
+
 def _swapped(array: np.ndarray, wanted: np.ndarray) -> tuple[int, int] | None:
     """Two axes of the array, or of it with two neighbours merged, whose swap gives `wanted`."""
     shapes = [array.shape]
@@ -153,4 +176,4 @@ def _swapped(array: np.ndarray, wanted: np.ndarray) -> tuple[int, int] | None:
     return None
 
 
-RELATIONS = (not_finite, lower_precision, combined, scaled, shifted, rearranged)
+RELATIONS = (not_finite, lower_precision, combined, scaled, shifted, written_elsewhere, rearranged)

@@ -8,6 +8,7 @@ from itertools import product
 import numpy as np
 
 from parity.explain.causes.evidence import Cause, Computed, Evidence, deviation, explains
+from parity.explain.causes.rotary import LARGEST_SHIFT
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Rotation:
 
 
 def different_rotation(evidence: Evidence, value: Computed) -> Iterator[Cause]:
-    leaf = value.point.name.split("@")[0].rpartition(".")[2]
+    leaf = value.point.name.rpartition(".")[2].split("@")[0]
     x = value.read.get(leaf.removesuffix("_rotated"))
     tables = [value.read.get(f"rotation[{i}]") for i in range(2)]
     if not leaf.endswith("_rotated") or x is None or any(t is None for t in tables):
@@ -42,6 +43,26 @@ def different_rotation(evidence: Evidence, value: Computed) -> Iterator[Cause]:
         residual = deviation(_rotated(x, cos, sin, theirs), value.candidate)
         for text, fix in _differences(ours, theirs, cos.shape[-2]):
             yield Cause(text, fix, residual)
+    elif right:
+        yield from _other_positions(x, cos, sin, right[0], value.candidate)
+
+
+def _other_positions(
+    x: np.ndarray, cos: np.ndarray, sin: np.ndarray, form: Rotation, y: np.ndarray
+) -> Iterator[Cause]:
+    """The right rotation, but of earlier or later positions; tokens are taken to be consecutive."""
+    if cos.shape[1] < 2:
+        return
+    table = cos + 1j * sin
+    frequencies = np.angle(table[:, 1:2] * table[:, :1].conj())
+    for step in sorted(range(-LARGEST_SHIFT, LARGEST_SHIFT + 1), key=abs):
+        moved = table * np.exp(1j * step * frequencies)
+        predicted = _rotated(x, moved.real, moved.imag, form)
+        if step and explains(predicted, y):
+            where = f"{abs(step)} {'earlier' if step < 0 else 'later'}"
+            text = f"rotated by the angles of positions {where} than the reference's"
+            yield Cause(text, "rotate by the tokens' own positions", deviation(predicted, y))
+            return
 
 
 def _differences(ours: Rotation, theirs: Rotation, channels: int) -> list[tuple[str, str]]:
