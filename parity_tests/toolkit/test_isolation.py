@@ -67,6 +67,8 @@ ONE_SIDED = {
     "parameter_template",
     "clip_by_global_norm",
     "ExactTable",
+    # Under jit, where Flax's trainer runs, ids cannot be read; torch's says that it need not.
+    "unchecked_ids",
 }
 
 
