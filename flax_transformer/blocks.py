@@ -33,17 +33,19 @@ class Block(nn.Module):
 
     def setup(self):
         c = self.config
-        self.attn_norm = make_norm(c)
+        self.attn_norm = make_norm(c.norm, c.d_model)
         self.attn = Attention(c)
         if self.cross_attention:
-            self.cross_norm = make_norm(c)
+            self.cross_norm = make_norm(c.norm, c.d_model)
             self.cross_attn = Attention(c)
-        self.ffn_norm = make_norm(c)
+        self.ffn_norm = make_norm(c.norm, c.d_model)
         self.ffn = make_ffn(c)
         sandwich = isinstance(c.residual, SandwichNorm)
-        self.attn_out_norm = make_norm(c) if sandwich else None
-        self.cross_out_norm = make_norm(c) if sandwich and self.cross_attention else None
-        self.ffn_out_norm = make_norm(c) if sandwich else None
+        self.attn_out_norm = make_norm(c.norm, c.d_model) if sandwich else None
+        self.cross_out_norm = (
+            make_norm(c.norm, c.d_model) if sandwich and self.cross_attention else None
+        )
+        self.ffn_out_norm = make_norm(c.norm, c.d_model) if sandwich else None
         self.attn_out_dropout = Dropout(c.attn_out_dropout)
         if self.cross_attention:
             self.cross_out_dropout = Dropout(c.attn_out_dropout)

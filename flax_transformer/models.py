@@ -92,7 +92,7 @@ class HeadedEncoder(nn.Module):
         self.pooler = nn.Dense(c.d_model) if c.pooler else None
         self.sentence_head = nn.Dense(2) if c.next_sentence else None
         self.lm_transform = nn.Dense(c.d_model) if c.masked_lm else None
-        self.lm_norm = make_norm(c) if c.masked_lm else None
+        self.lm_norm = make_norm(c.norm, c.d_model) if c.masked_lm else None
         self.lm_head = make_head(c) if c.masked_lm else None
 
     def __call__(

@@ -96,12 +96,12 @@ class StdLayerNorm(nn.Module):
         return (centered / (std + self.eps) * self.scale + self.bias).astype(x.dtype)
 
 
-def make_norm(config: spec.ModelConfig) -> nn.Module:
-    """The layer that fills the config's norm slot."""
-    match config.norm:
+def make_norm(slot: spec.LayerNorm | spec.RMSNorm | spec.StdLayerNorm, features: int) -> nn.Module:
+    """The layer of `features` that fills the norm slot."""
+    match slot:
         case spec.LayerNorm(eps=eps):
-            return LayerNorm(config.d_model, eps)
+            return LayerNorm(features, eps)
         case spec.RMSNorm(eps=eps, offset=offset):
-            return RMSNorm(config.d_model, eps, offset)
+            return RMSNorm(features, eps, offset)
         case spec.StdLayerNorm(eps=eps):
-            return StdLayerNorm(config.d_model, eps)
+            return StdLayerNorm(features, eps)

@@ -32,17 +32,17 @@ class Block(nn.Module):
         super().__init__()
         self.config = c = config
         self.cross_attention = cross_attention
-        self.attn_norm = make_norm(c)
+        self.attn_norm = make_norm(c.norm, c.d_model)
         self.attn = Attention(c)
         if cross_attention:
-            self.cross_norm = make_norm(c)
+            self.cross_norm = make_norm(c.norm, c.d_model)
             self.cross_attn = Attention(c)
-        self.ffn_norm = make_norm(c)
+        self.ffn_norm = make_norm(c.norm, c.d_model)
         self.ffn = make_ffn(c)
         sandwich = isinstance(c.residual, SandwichNorm)
-        self.attn_out_norm = make_norm(c) if sandwich else None
-        self.cross_out_norm = make_norm(c) if sandwich and cross_attention else None
-        self.ffn_out_norm = make_norm(c) if sandwich else None
+        self.attn_out_norm = make_norm(c.norm, c.d_model) if sandwich else None
+        self.cross_out_norm = make_norm(c.norm, c.d_model) if sandwich and cross_attention else None
+        self.ffn_out_norm = make_norm(c.norm, c.d_model) if sandwich else None
         self.attn_out_dropout = Dropout(c.attn_out_dropout)
         if cross_attention:
             self.cross_out_dropout = Dropout(c.attn_out_dropout)

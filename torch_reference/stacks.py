@@ -74,10 +74,10 @@ class Stack(nn.Module):
         self.rotary = make_rotary(c)
         self.rel_bias = make_score_bias(c, self.bidirectional)
         self.type_embed = nn.Embedding(c.num_token_types, c.d_model) if c.num_token_types else None
-        self.embed_norm = make_norm(c) if c.embed_norm else None
+        self.embed_norm = make_norm(c.norm, c.d_model) if c.embed_norm else None
         self.embed_dropout = Dropout(c.embed_dropout)
         self.layers = nn.ModuleList(Block(c, self.cross_attention) for _ in range(self.depth))
-        self.final_norm = make_norm(c) if c.has_final_norm else None
+        self.final_norm = make_norm(c.norm, c.d_model) if c.has_final_norm else None
 
     def inputs(
         self,

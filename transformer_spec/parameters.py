@@ -99,7 +99,7 @@ def _encoder_heads(c: ModelConfig) -> Shapes:
         yield from _linear("sentence_head", c.d_model, 2, bias=True)
     if c.masked_lm:
         yield from _linear("lm_transform", c.d_model, c.d_model, bias=True)
-        yield from _norm("lm_norm", c)
+        yield from _norm("lm_norm", c, c.d_model)
 
 
 def _lm_head(c: ModelConfig) -> Shapes:
@@ -117,13 +117,13 @@ def _stack(prefix: str, c: ModelConfig, depth: int, cross: bool) -> Shapes:
     if c.num_token_types:
         yield f"{prefix}type_embed.weight", (c.num_token_types, c.d_model)
     if c.embed_norm:
-        yield from _norm(f"{prefix}embed_norm", c)
+        yield from _norm(f"{prefix}embed_norm", c, c.d_model)
     if isinstance(c.position, RelativeBias):
         yield f"{prefix}rel_bias.weight", (c.position.num_buckets, c.num_heads)
     for i in range(depth):
         yield from _block(f"{prefix}layers.{i}.", c, cross)
     if c.has_final_norm:
-        yield from _norm(f"{prefix}final_norm", c)
+        yield from _norm(f"{prefix}final_norm", c, c.d_model)
 
 
 def _block(prefix: str, c: ModelConfig, cross: bool) -> Shapes:
@@ -135,9 +135,9 @@ def _block(prefix: str, c: ModelConfig, cross: bool) -> Shapes:
 
 
 def _norms(sublayer: str, c: ModelConfig) -> Shapes:
-    yield from _norm(f"{sublayer}_norm", c)
+    yield from _norm(f"{sublayer}_norm", c, c.d_model)
     if isinstance(c.residual, SandwichNorm):
-        yield from _norm(f"{sublayer}_out_norm", c)
+        yield from _norm(f"{sublayer}_out_norm", c, c.d_model)
 
 
 def _feed_forward(prefix: str, c: ModelConfig) -> Shapes:
@@ -168,7 +168,7 @@ def _linear(name: str, width_in: int, width_out: int, bias: bool) -> Shapes:
         yield f"{name}.bias", (width_out,)
 
 
-def _norm(name: str, c: ModelConfig) -> Shapes:
-    yield f"{name}.weight", (c.d_model,)
+def _norm(name: str, c: ModelConfig, width: int) -> Shapes:
+    yield f"{name}.weight", (width,)
     if isinstance(c.norm, LayerNorm | StdLayerNorm):
-        yield f"{name}.bias", (c.d_model,)
+        yield f"{name}.bias", (width,)

@@ -18,6 +18,8 @@ SCALINGS = (
     spec.YarnScaling(factor=4.0, original_max_seq_len=8),
 )
 
+Mask = spec.Causal | spec.AlternatingWindow | spec.PrefixLM
+
 
 @dataclass(frozen=True)
 class Architecture:
@@ -89,18 +91,19 @@ def _config(rng: np.random.Generator) -> spec.ModelConfig:
     )
 
 
-def _mask(pick: Callable) -> spec.Causal | spec.PrefixLM:
+def _mask(pick: Callable) -> Mask:
     """A window of one token leaves nothing to weigh."""
     return pick(
         spec.Causal(),
         spec.Causal(window=2),
         spec.Causal(window=5),
+        spec.AlternatingWindow(window=2),
         spec.PrefixLM(),
         spec.PrefixLM(),
     )
 
 
-def _position(pick: Callable, mask: spec.Causal | spec.PrefixLM) -> tuple[Any, int | None]:
+def _position(pick: Callable, mask: Mask) -> tuple[Any, int | None]:
     """What fills the slot, and a head width that it can turn."""
     kind = pick("added", "added", "rotary", "rotary", "bias", "two channels")
     theta = pick(30.0, 10000.0)
@@ -207,7 +210,7 @@ def _weighs_two(
     """
     batch, length = ids.shape
     seen = np.tri(length, dtype=bool)[None, None] & (True if mask is None else mask)
-    window = config.mask.window if isinstance(config.mask, spec.Causal) else None
+    window = None if isinstance(config.mask, spec.PrefixLM) else config.mask.window
     if isinstance(config.position, spec.RelativeBias):
         window = 2
     if window is not None:

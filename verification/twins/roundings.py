@@ -37,9 +37,10 @@ def norm(width: int, offset: bool = False) -> Roundings:
     return Roundings(1, 2 * width + 6 + offset)
 
 
-def own_norm(config: ModelConfig) -> Roundings:
-    """That of a norm layer of the config."""
-    return norm(config.d_model, isinstance(config.norm, RMSNorm) and config.norm.offset != 0)
+def own_norm(config: ModelConfig, width: int | None = None) -> Roundings:
+    """That of a norm layer of the config, over d_model features or another width."""
+    offset = isinstance(config.norm, RMSNorm) and config.norm.offset != 0
+    return norm(config.d_model if width is None else width, offset)
 
 
 def rotation(config: ModelConfig) -> Roundings:

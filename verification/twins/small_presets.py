@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 import numpy as np
 
 from transformer_spec.config import (
+    AlternatingWindow,
     Causal,
     Llama3Scaling,
     MixtureOfExperts,
@@ -62,14 +63,14 @@ def shrink(config: ModelConfig) -> ModelConfig:
         max_seq_len=13,
         d_model=24,
         d_ff=29,
-        num_layers=1,
+        num_layers=2 if isinstance(config.mask, AlternatingWindow) else 1,
         num_decoder_layers=config.num_decoder_layers and 2,
         num_heads=4,
         num_kv_heads=config.num_kv_heads and 2,
         head_dim=8 if isinstance(config.position, Rotary | TwoChannelRotary) else None,
         attention_scale=_small_scale(config),
         position=_small_position(config),
-        mask=config.mask if config.mask in (Causal(), PrefixLM()) else Causal(window=3),
+        mask=_small_mask(config),
         ffn=_small_ffn(config),
     )
 
@@ -78,6 +79,15 @@ def _small_scale(config: ModelConfig) -> float | None:
     """Scores that are not scaled stay so."""
     given = config.attention_scale
     return 24**-0.5 if given not in (None, 1.0) else given
+
+
+def _small_mask(config: ModelConfig):
+    """Windows shorter than the rows."""
+    match config.mask:
+        case Causal(window=None) | PrefixLM() as mask:
+            return mask
+        case mask:
+            return replace(mask, window=3)
 
 
 def _small_position(config: ModelConfig):
