@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float
 from flax_transformer.cache import LayerCache
 from flax_transformer.dropout import Dropout
 from flax_transformer.masks import check_mask
-from flax_transformer.norms import widen
+from flax_transformer.norms import make_norm, widen
 from flax_transformer.positions import Rotation, rotate
 from transformer_spec.config import ModelConfig
 from transformer_spec.taps import tap
@@ -83,10 +83,11 @@ class Attention(nn.Module):
     """O = concat(head_1 .. head_N) Wo, where head_n attends with x Wq to memory Wk, memory Wv.
 
     Self-attention where memory is None, cross-attention otherwise. Biases, widths, heads and scale
-    are the config's. In self-attention, the config's positions may rotate queries and keys or add a
-    bias to the scores.
+    are the config's; so is whether each head's q and k are normalized, all heads by the same layer.
+    In self-attention, the config's positions may rotate queries and keys or add a bias to the
+    scores.
 
-    Source: Vaswani et al. 2017, section 3.2.2.
+    Source: Vaswani et al. 2017, section 3.2.2; Dehghani et al. 2023, section 2 (norms of q and k).
     Differences: `nn.MultiheadAttention` of torch fuses Wq, Wk, Wv into `in_proj_weight`, expects
     [T, B, D] by default and averages the returned weights over heads.
     """
@@ -99,6 +100,8 @@ class Attention(nn.Module):
         self.k_proj = nn.Dense(c.kv_heads * c.head_size, use_bias=c.qkv_bias)
         self.v_proj = nn.Dense(c.kv_heads * c.head_size, use_bias=c.qkv_bias)
         self.o_proj = nn.Dense(c.d_model, use_bias=c.out_bias)
+        self.q_norm = make_norm(c.norm, c.head_size) if c.qk_norm else None
+        self.k_norm = make_norm(c.norm, c.head_size) if c.qk_norm else None
         self.weights_dropout = Dropout(c.attn_dropout)
 
     def __call__(
@@ -122,6 +125,8 @@ class Attention(nn.Module):
         memory = x if memory is None else memory
         q = tap("q", self._heads(self.q_proj(x)))
         k = tap("k", self._heads(self.k_proj(memory)))
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
         if rotation is not None:
             q = tap("q_rotated", rotate(q, rotation, self.config.interleaved))
             k = tap("k_rotated", rotate(k, rotation, self.config.interleaved))

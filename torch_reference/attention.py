@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch_reference.cache import LayerCache
 from torch_reference.dropout import Dropout
 from torch_reference.masks import check_mask
-from torch_reference.norms import widen
+from torch_reference.norms import make_norm, widen
 from torch_reference.positions import Rotation, rotate
 from transformer_spec.config import ModelConfig
 from transformer_spec.taps import tap
@@ -82,10 +82,11 @@ class Attention(nn.Module):
     """O = concat(head_1 .. head_N) Wo, where head_n attends with x Wq to memory Wk, memory Wv.
 
     Self-attention where memory is None, cross-attention otherwise. Biases, widths, heads and scale
-    are the config's. In self-attention, the config's positions may rotate queries and keys or add a
-    bias to the scores.
+    are the config's; so is whether each head's q and k are normalized, all heads by the same layer.
+    In self-attention, the config's positions may rotate queries and keys or add a bias to the
+    scores.
 
-    Source: Vaswani et al. 2017, section 3.2.2.
+    Source: Vaswani et al. 2017, section 3.2.2; Dehghani et al. 2023, section 2 (norms of q and k).
     Differences: `nn.MultiheadAttention` of torch fuses Wq, Wk, Wv into `in_proj_weight`, expects
     [T, B, D] by default and averages the returned weights over heads.
     """
@@ -97,6 +98,8 @@ class Attention(nn.Module):
         self.k_proj = nn.Linear(c.d_model, c.kv_heads * c.head_size, bias=c.qkv_bias)
         self.v_proj = nn.Linear(c.d_model, c.kv_heads * c.head_size, bias=c.qkv_bias)
         self.o_proj = nn.Linear(c.num_heads * c.head_size, c.d_model, bias=c.out_bias)
+        self.q_norm = make_norm(c.norm, c.head_size) if c.qk_norm else None
+        self.k_norm = make_norm(c.norm, c.head_size) if c.qk_norm else None
         self.weights_dropout = Dropout(c.attn_dropout)
 
     def forward(
@@ -119,6 +122,8 @@ class Attention(nn.Module):
         memory = x if memory is None else memory
         q = tap("q", self._heads(self.q_proj(x)))
         k = tap("k", self._heads(self.k_proj(memory)))
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
         if rotation is not None:
             q = tap("q_rotated", rotate(q, rotation, self.config.interleaved))
             k = tap("k_rotated", rotate(k, rotation, self.config.interleaved))

@@ -102,6 +102,7 @@ class ModelConfig:
     masked_lm: bool = field("an encoder's head that predicts masked tokens", False)
     pooler: bool = field("tanh layer on an encoder's first token", False)
     next_sentence: bool = field("two logits on the pooler: is it the next sentence?", False)
+    qk_norm: bool = field("normalize each head's q and k, before any rotation", False)
     attention_scale: float | None = field("factor on the scores; none: head_dim**-0.5", None)
     embed_dropout: float = field("dropout on embeddings + positions", 0.0)
     attn_dropout: float = field("dropout on attention weights", 0.0)
@@ -131,10 +132,13 @@ class ModelConfig:
             divides = self.d_model % self.num_heads == 0
             expected = f"divisible by num_heads {self.num_heads}, or head_dim given"
             require(divides, "d_model", self.d_model, expected)
-        require(self.head_size >= 1, "head_dim", self.head_dim, "at least 1")
+        head = self.head_size
+        require(head >= 1, "head_dim", self.head_dim, "at least 1")
         divides = self.kv_heads >= 1 and self.num_heads % self.kv_heads == 0
         expected = f"a divisor of num_heads {self.num_heads}"
         require(divides, "num_kv_heads", self.num_kv_heads, expected)
+        wide_enough = head >= 2 or not (self.qk_norm and isinstance(self.norm, StdLayerNorm))
+        require(wide_enough, "head_dim", head, "at least 2 under qk_norm and StdLayerNorm (n - 1)")
         if self.attention_scale is not None:
             fields.require_positive("attention_scale", self.attention_scale)
 

@@ -159,6 +159,8 @@ def _attention(prefix: str, c: ModelConfig) -> Shapes:
     yield from _linear(f"{prefix}q_proj", c.d_model, queries, c.qkv_bias)
     yield from _linear(f"{prefix}k_proj", c.d_model, keys, c.qkv_bias)
     yield from _linear(f"{prefix}v_proj", c.d_model, keys, c.qkv_bias)
+    for name in ("q_norm", "k_norm") if c.qk_norm else ():
+        yield from _norm(prefix + name, c, c.head_size)
     yield from _linear(f"{prefix}o_proj", queries, c.d_model, c.out_bias)
 
 

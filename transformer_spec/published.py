@@ -162,6 +162,22 @@ MIXTRAL_8X7B = replace(
     ffn=MixtureOfExperts(num_experts=8, top_k=2),
 )
 
+# Yang et al. 2025, "Qwen3", Table 1, the smallest model. Its heads are wider than d_model / N.
+QWEN3_0_6B = replace(
+    LLAMA_7B,
+    vocab_size=151936,
+    max_seq_len=40960,
+    d_model=1024,
+    d_ff=3072,
+    num_layers=28,
+    num_heads=16,
+    num_kv_heads=8,
+    head_dim=128,
+    position=Rotary(theta=1e6),
+    tie_embeddings=True,
+    qk_norm=True,
+)
+
 # Du et al. 2022 and ChatGLM-6B's own code. Its blocks normalize first and add the sublayer to the
 # normalized input, scaled: DeepNorm, whose first norm is the embeddings'.
 CHATGLM_6B = ModelConfig(
@@ -241,6 +257,7 @@ PUBLISHED: dict[str, tuple[str, ModelConfig]] = {
     "llama-3.1-8b": ("Llama 3.1: its frequencies scaled for 131,072 tokens", LLAMA_3_1_8B),
     "mistral-7b": ("Mistral: a window of 4,096 tokens", MISTRAL_7B),
     "mixtral-8x7b": ("Mixtral: 2 of 8 experts per token", MIXTRAL_8X7B),
+    "qwen3-0.6b": ("Qwen3: q and k normalized per head, a tied head", QWEN3_0_6B),
     "chatglm-6b": ("ChatGLM: prefix mask, two-channel rotary, deep norm", CHATGLM_6B),
     "chatglm2-6b": ("ChatGLM2 and 3: half of each head rotated, two key/value heads", CHATGLM2_6B),
     "glm-4-9b": ("GLM-4: ChatGLM2's parts", GLM_4_9B),

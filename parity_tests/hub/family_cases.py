@@ -122,6 +122,12 @@ CASES = {
         "MixtralForCausalLM",
         DECODER | {"tie_word_embeddings": True, "num_experts_per_tok": 3, "sliding_window": 9},
     ),
+    "qwen3": ("Qwen3Config", "Qwen3ForCausalLM", WIDE | {"rms_norm_eps": 1e-5}),
+    "qwen3-tied": (
+        "Qwen3Config",
+        "Qwen3ForCausalLM",
+        WIDE | {"tie_word_embeddings": True, "attention_bias": True, "rope_parameters": YARN},
+    ),
     "glm": ("GlmConfig", "GlmForCausalLM", WIDE | {"head_dim": 8}),
     "glm-tied": (
         "GlmConfig",

@@ -77,5 +77,5 @@ def test_torchs_decoder_layer(pre_norm):
     keep = torch.tensor(ragged_mask(B, S))
     expected = theirs(x, memory, tgt_mask=~causal, memory_key_padding_mask=~keep)
     ours = block_like(theirs, pre_norm, cross=True)
-    found = ours(x, causal[None, None], memory, keep[:, None, None])
+    found, _ = ours(x, causal[None, None], memory, keep[:, None, None])
     assert difference("output", found.detach(), expected.detach()).error <= 1e-12

@@ -9,20 +9,25 @@ import sys
 from dataclasses import replace
 from functools import cache
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
 
 from parity.judge.errors import FLOAT64_TOLERANCE, difference
+from parity.observe.flax_side import compile_fast
 from parity.observe.settings import NotComparableError
 from torch_reference import losses
 from torch_reference.positions import RelativeBias
 from transformer_spec import config as spec
+from transformer_spec import naming
 from verification.oracles import comparison as comparing
 from verification.oracles import table, their_models
 from verification.oracles.cases import CASES
 from verification.oracles.comparison import Comparison
 from verification.oracles.float64 import float64_kept
+from verification.twins import chunked
 
 pytest.importorskip("transformers", minversion="5", reason="the oracle is missing")
 
@@ -35,6 +40,7 @@ SLOW = {
     "llama, linear scaling",
     "llama, llama3 scaling",
     "mixtral, one expert a token",
+    "qwen3, own head, biases",
     "bloom, eight heads",
 }
 
@@ -59,6 +65,30 @@ def test_both_are_as_near_to_the_truth_in_float32(name):
     """Their code untouched: each error at most twice the other's plus a floor."""
     for value in comparing.in_float32(name):
         assert value.within_tolerance, value
+
+
+CACHED = ["llama", "mistral", "qwen3"]
+
+
+@pytest.mark.parametrize("name", CACHED)
+def test_decoding_through_the_cache_gives_their_logits(name, float64):
+    """Ours one and two tokens at a time, against theirs of the whole rows."""
+    found = comparison(name)
+    given = {key: found.batch[key] for key in ("tokens", "token_mask")}
+    length = given["tokens"].shape[1]
+    chunks = (2, *(1,) * (length - 2))
+    twin = chunked.torch_model(found.config, chunks).double().eval()
+    twin.load_state_dict({key: torch.tensor(value) for key, value in found.weights.items()})
+    with torch.no_grad():
+        theirs = twin(**{key: torch.tensor(value) for key, value in given.items()}).numpy()
+    model = chunked.flax_model(found.config, chunks)
+    arrays = {key: jnp.asarray(value) for key, value in given.items()}
+    template = jax.eval_shape(model.init, jax.random.key(0), **arrays)["params"]
+    params = jax.tree.map(jnp.asarray, naming.from_named(found.weights, template))
+    ours = np.asarray(compile_fast(model.apply)({"params": params}, **arrays))
+    for logits in (ours, theirs):
+        error = difference("logits", logits[given["token_mask"]], found.theirs["output.logits"])
+        assert error.error <= FLOAT64_TOLERANCE, error
 
 
 ISLANDS = {
@@ -128,6 +158,7 @@ NOTICED = {
     ("mistral", "one key more"): lambda c: {"mask": spec.Causal(window=4)},
     ("mixtral", "weights do not sum to 1"): routed(normalize=False),
     ("mixtral", "one expert"): routed(top_k=1),
+    ("qwen3", "another eps"): lambda c: {"norm": spec.RMSNorm(eps=1.1e-3)},
     ("glm", "halves turn together"): placed(interleaved=False),
     ("glm", "whole heads turn"): placed(fraction=1.0),
     ("bloom", "no ALiBi"): lambda c: {"position": spec.NoPosition()},

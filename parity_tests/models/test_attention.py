@@ -1,5 +1,6 @@
 """Attention: every grouping, mask and temperature, in float64; literals; fully masked rows."""
 
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -10,6 +11,7 @@ import torch
 
 import flax_transformer.attention as flax_attention
 import torch_reference.attention as torch_attention
+from transformer_spec.config import LayerNorm, RMSNorm, StdLayerNorm
 from verification.twins.hostile import hostile_config, normal, random_mask
 from verification.twins.pair import Pair, function_differences
 
@@ -63,6 +65,20 @@ def test_module(float64, ledger, kv_heads, memory, bias):
         inputs["memory"] = normal(B, S, D)
     pair = Pair(flax_attention.Attention(config), torch_attention.Attention(config), inputs)
     ledger("attention.Attention", pair.differences())
+
+
+@pytest.mark.parametrize("norm", [LayerNorm(), RMSNorm(offset=1.0), StdLayerNorm()], ids=str)
+def test_queries_and_keys_are_normalized_head_by_head(float64, ledger, norm):
+    """To multiply the queries of one head changes nothing."""
+    config = hostile_config(qk_norm=True, norm=replace(norm, eps=1e-14))
+    inputs = {"x": normal(B, T, D), "mask": random_mask(B, 1, T, T)}
+    pair = Pair(flax_attention.Attention(config), torch_attention.Attention(config), inputs)
+    ledger("attention.Attention, normalized", pair.differences())
+    before = pair.run_torch()["output.0"]
+    with torch.no_grad():
+        for parameter in pair.torch.q_proj.parameters():
+            parameter[: config.head_size] *= 7
+    np.testing.assert_allclose(pair.run_torch()["output.0"], before, rtol=1e-10)
 
 
 def test_weights_are_those_of_the_formula():

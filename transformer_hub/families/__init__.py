@@ -21,6 +21,7 @@ MODULES = (
     "llama",
     "mistral",
     "mixtral",
+    "qwen3",
     "glm",
     "glm4",
     "chatglm",

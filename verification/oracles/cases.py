@@ -184,6 +184,8 @@ CASES: dict[str, Case] = {
     "mixtral, one expert a token": Case(
         "MixtralForCausalLM", _MIXTRAL | {"num_experts_per_tok": 1}
     ),
+    "qwen3": Case("Qwen3ForCausalLM", _LLAMA | {"tie_word_embeddings": True}),
+    "qwen3, own head, biases": Case("Qwen3ForCausalLM", _LLAMA | {"attention_bias": True}),
     "glm": Case("GlmForCausalLM", _GLM),
     "glm4": Case("Glm4ForCausalLM", _GLM),
     "bloom": Case("BloomForCausalLM", _BLOOM | {"n_head": 6, "hidden_size": 18}),

@@ -88,6 +88,7 @@ def _config(rng: np.random.Generator) -> spec.ModelConfig:
         pooler=pooler,
         next_sentence=pooler and coin(),
         attention_scale=pick(None, 0.2, 0.5),
+        qk_norm=coin(),
     )
 
 

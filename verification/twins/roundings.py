@@ -66,12 +66,14 @@ def score_bias(config: ModelConfig) -> Roundings:
 def attention(config: ModelConfig, keys: int, memory: bool = False) -> Roundings:
     """Query, its rotation, scores times a rounded scale, their bias, softmax, context, output.
 
-    Positions have no part in the attention to a memory; masks are exact.
+    Queries and keys may be normalized. Positions have no part in the attention to a memory; masks are
+    exact.
     """
     c = config
     scores = dense(c.head_size) + Roundings(2)
     placed = Roundings() if memory else rotation(c) + score_bias(c)
     softmax = Roundings(1, keys + LIBRARY_ROUNDINGS + 2)
+    placed = placed + own_norm(c, c.head_size) * c.qk_norm
     ends = dense(c.d_model, c.qkv_bias) + dense(c.num_heads * c.head_size, c.out_bias)
     return scores + placed + softmax + dense(keys) + ends
 
