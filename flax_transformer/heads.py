@@ -4,6 +4,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from flax_transformer.attention import soft_cap
 from flax_transformer.embeddings import Embed
 from transformer_spec.config import ModelConfig
 
@@ -30,9 +31,10 @@ def make_head(config: ModelConfig) -> nn.Module | None:
 def head_logits(
     config: ModelConfig, lm_head: nn.Module | None, embed: Embed | None, hidden: Array
 ) -> Float[Array, "B T V"]:
-    """The logits of the output head, tied to the token embedding or not."""
+    """The logits of the output head, tied to the token embedding or not, under their soft cap."""
     if config.tie_embeddings:
         if embed is None:
             raise ValueError("embed: none given; a tied head is the token embedding")
         hidden = embed.attend(hidden)
-    return hidden if lm_head is None else lm_head(hidden)
+    logits = hidden if lm_head is None else lm_head(hidden)
+    return soft_cap(logits, config.logit_cap)

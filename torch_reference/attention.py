@@ -31,6 +31,14 @@ def masked_softmax(
     return torch.where(mask, weights, 0.0)
 
 
+def soft_cap(x: Float[Tensor, "*S"], cap: float | None) -> Float[Tensor, "*S"]:
+    """cap tanh(x / cap): within (-cap, cap), and x itself near 0; x where there is no cap.
+
+    Source: Bello et al. 2016, section 4 (logits); Gemma team 2024, section 2.
+    """
+    return x if cap is None else cap * torch.tanh(x / cap)
+
+
 def dot_product_attention(
     q: Float[Tensor, "B T N H"],
     k: Float[Tensor, "B S K H"],
@@ -39,16 +47,18 @@ def dot_product_attention(
     *,
     scale: float,
     bias: Float[Tensor, "*#B N T S"] | None = None,
+    cap: float | None = None,
     temperature: float = 1.0,
     dropout: Callable[[Tensor], Tensor] = lambda weights: weights,
 ) -> tuple[Float[Tensor, "B T N H"], Float[Tensor, "B N T S"]]:
-    """softmax((scale Q K^T + bias) / temperature) V, and the weights of the softmax.
+    """softmax((soft_cap(scale Q K^T) + bias) / temperature) V, and the weights of the softmax.
 
     Args:
         q, k, v: N query heads read from K key/value heads; query heads n G .. n G + G - 1 share
             key/value head n, with G = N / K. K = N is multi-head, K = 1 multi-query attention.
         mask: boolean, True = may attend, broadcastable to [B, N, T, S].
         scale: the factor on the scores, head_dim**-0.5 in the paper.
+        cap: the soft cap on the scaled scores, Gemma 2's.
         bias: added to the scaled scores of each head: ALiBi's or T5's.
         temperature: above 1 evens the weights out, toward 0 makes them one-hot.
         dropout: applied to the weights that multiply V, not to those returned.
@@ -69,6 +79,7 @@ def dot_product_attention(
         mask = mask.reshape(mask.shape[0], *split, *mask.shape[2:])
     grouped = q.reshape(batch, length, kv_heads, heads // kv_heads, width)
     scores = torch.einsum("BTKGH,BSKH->BKGTS", grouped, k) * (scale / temperature)
+    scores = soft_cap(scores, None if cap is None else cap / temperature)
     if bias is not None:
         by_group = bias.reshape(-1, kv_heads, heads // kv_heads, length, keys)
         scores = scores + by_group.to(scores.dtype) / temperature
@@ -139,6 +150,7 @@ class Attention(nn.Module):
             mask,
             scale=self.config.score_scale,
             bias=bias,
+            cap=self.config.score_cap,
             temperature=temperature,
             dropout=self.weights_dropout,
         )

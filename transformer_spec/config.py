@@ -104,6 +104,8 @@ class ModelConfig:
     next_sentence: bool = field("two logits on the pooler: is it the next sentence?", False)
     qk_norm: bool = field("normalize each head's q and k, before any rotation", False)
     attention_scale: float | None = field("factor on the scores; none: head_dim**-0.5", None)
+    score_cap: float | None = field("soft cap c on scaled scores: c tanh(s / c)", None)
+    logit_cap: float | None = field("soft cap c on logits: c tanh(z / c)", None)
     embed_dropout: float = field("dropout on embeddings + positions", 0.0)
     attn_dropout: float = field("dropout on attention weights", 0.0)
     attn_out_dropout: float = field("dropout on the output of attention sublayers", 0.0)
@@ -139,8 +141,9 @@ class ModelConfig:
         require(divides, "num_kv_heads", self.num_kv_heads, expected)
         wide_enough = head >= 2 or not (self.qk_norm and isinstance(self.norm, StdLayerNorm))
         require(wide_enough, "head_dim", head, "at least 2 under qk_norm and StdLayerNorm (n - 1)")
-        if self.attention_scale is not None:
-            fields.require_positive("attention_scale", self.attention_scale)
+        for name in ("attention_scale", "score_cap"):
+            if getattr(self, name) is not None:
+                fields.require_positive(name, getattr(self, name))
 
     def _check_stacks(self):
         two = self.arch == "encoder_decoder"
@@ -175,6 +178,9 @@ class ModelConfig:
         for name in ("tie_embeddings", "head_bias"):
             expected = "false: there is no output head"
             require(headed or not getattr(self, name), name, True, expected)
+        if self.logit_cap is not None:
+            fields.require_positive("logit_cap", self.logit_cap)
+            require(headed, "logit_cap", self.logit_cap, "none: there is no output head")
         if self.scale_head:
             require(self.tie_embeddings, "scale_head", True, "false for a head that is not tied")
         require(self.num_token_types >= 0, "num_token_types", self.num_token_types, "at least 0")

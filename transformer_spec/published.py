@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from transformer_spec.config import (
     ALiBi,
+    AlternatingWindow,
     Causal,
     DeepNorm,
     FeedForward,
@@ -178,6 +179,30 @@ QWEN3_0_6B = replace(
     qk_norm=True,
 )
 
+# Gemma team 2024, "Gemma 2", Table 1, the smallest model.
+GEMMA_2_2B = ModelConfig(
+    arch="decoder",
+    vocab_size=256000,
+    max_seq_len=8192,
+    d_model=2304,
+    d_ff=9216,
+    num_layers=26,
+    num_heads=8,
+    num_kv_heads=4,
+    head_dim=256,
+    position=Rotary(),
+    mask=AlternatingWindow(window=4096),
+    norm=RMSNorm(eps=1e-6, offset=1.0),
+    residual=SandwichNorm(),
+    ffn=GatedFeedForward(activation="gelu_tanh"),
+    ffn_bias=False,
+    tie_embeddings=True,
+    scale_embeddings=True,
+    attention_scale=256**-0.5,
+    score_cap=50.0,
+    logit_cap=30.0,
+)
+
 # Du et al. 2022 and ChatGLM-6B's own code. Its blocks normalize first and add the sublayer to the
 # normalized input, scaled: DeepNorm, whose first norm is the embeddings'.
 CHATGLM_6B = ModelConfig(
@@ -258,6 +283,7 @@ PUBLISHED: dict[str, tuple[str, ModelConfig]] = {
     "mistral-7b": ("Mistral: a window of 4,096 tokens", MISTRAL_7B),
     "mixtral-8x7b": ("Mixtral: 2 of 8 experts per token", MIXTRAL_8X7B),
     "qwen3-0.6b": ("Qwen3: q and k normalized per head, a tied head", QWEN3_0_6B),
+    "gemma-2-2b": ("Gemma 2: windows in every other layer, soft caps", GEMMA_2_2B),
     "chatglm-6b": ("ChatGLM: prefix mask, two-channel rotary, deep norm", CHATGLM_6B),
     "chatglm2-6b": ("ChatGLM2 and 3: half of each head rotated, two key/value heads", CHATGLM2_6B),
     "glm-4-9b": ("GLM-4: ChatGLM2's parts", GLM_4_9B),

@@ -128,6 +128,16 @@ CASES = {
         "Qwen3ForCausalLM",
         WIDE | {"tie_word_embeddings": True, "attention_bias": True, "rope_parameters": YARN},
     ),
+    "gemma2": (
+        "Gemma2Config",
+        "Gemma2ForCausalLM",
+        WIDE | {"sliding_window": 5, "query_pre_attn_scalar": 7, "attn_logit_softcapping": 2.0},
+    ),
+    "gemma2-untied": (
+        "Gemma2Config",
+        "Gemma2ForCausalLM",
+        WIDE | {"tie_word_embeddings": False, "final_logit_softcapping": None},
+    ),
     "glm": ("GlmConfig", "GlmForCausalLM", WIDE | {"head_dim": 8}),
     "glm-tied": (
         "GlmConfig",

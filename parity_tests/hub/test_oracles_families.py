@@ -41,6 +41,7 @@ SLOW = {
     "llama, llama3 scaling",
     "mixtral, one expert a token",
     "qwen3, own head, biases",
+    "gemma2, no caps, own head",
     "bloom, eight heads",
 }
 
@@ -67,7 +68,7 @@ def test_both_are_as_near_to_the_truth_in_float32(name):
         assert value.within_tolerance, value
 
 
-CACHED = ["llama", "mistral", "qwen3"]
+CACHED = ["llama", "mistral", "qwen3", "gemma2"]
 
 
 @pytest.mark.parametrize("name", CACHED)
@@ -159,6 +160,11 @@ NOTICED = {
     ("mixtral", "weights do not sum to 1"): routed(normalize=False),
     ("mixtral", "one expert"): routed(top_k=1),
     ("qwen3", "another eps"): lambda c: {"norm": spec.RMSNorm(eps=1.1e-3)},
+    ("gemma2", "no cap on scores"): lambda c: {"score_cap": None},
+    ("gemma2", "no cap on logits"): lambda c: {"logit_cap": None},
+    ("gemma2", "a window in every layer"): lambda c: {"mask": spec.Causal(window=3)},
+    ("gemma2", "no window"): lambda c: {"mask": spec.Causal()},
+    ("gemma2", "scaled by the heads"): lambda c: {"attention_scale": None},
     ("glm", "halves turn together"): placed(interleaved=False),
     ("glm", "whole heads turn"): placed(fraction=1.0),
     ("bloom", "no ALiBi"): lambda c: {"position": spec.NoPosition()},

@@ -22,6 +22,7 @@ MODULES = (
     "mistral",
     "mixtral",
     "qwen3",
+    "gemma2",
     "glm",
     "glm4",
     "chatglm",

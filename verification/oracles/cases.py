@@ -65,6 +65,15 @@ _MIXTRAL = _LLAMA | {
     "sliding_window": None,
     "rope_parameters": {"rope_type": "default", "rope_theta": 300.0},
 }
+# A window shorter than the rows; caps that bend scores and logits and leave tanh a slope: near 1,
+# 1 - tanh**2 is a difference of almost equal numbers, whoever takes it.
+_GEMMA2 = _LLAMA | {
+    "sliding_window": 3,
+    "query_pre_attn_scalar": 7,
+    "attn_logit_softcapping": 5.0,
+    "final_logit_softcapping": 5.0,
+    "tie_word_embeddings": True,
+}
 _GLM = _LLAMA | {
     "head_dim": 8,
     "attention_bias": True,
@@ -186,6 +195,17 @@ CASES: dict[str, Case] = {
     ),
     "qwen3": Case("Qwen3ForCausalLM", _LLAMA | {"tie_word_embeddings": True}),
     "qwen3, own head, biases": Case("Qwen3ForCausalLM", _LLAMA | {"attention_bias": True}),
+    "gemma2": Case("Gemma2ForCausalLM", _GEMMA2),
+    "gemma2, no caps, own head": Case(
+        "Gemma2ForCausalLM",
+        _GEMMA2
+        | {
+            "attn_logit_softcapping": None,
+            "final_logit_softcapping": None,
+            "tie_word_embeddings": False,
+            "attention_bias": True,
+        },
+    ),
     "glm": Case("GlmForCausalLM", _GLM),
     "glm4": Case("Glm4ForCausalLM", _GLM),
     "bloom": Case("BloomForCausalLM", _BLOOM | {"n_head": 6, "hidden_size": 18}),

@@ -52,6 +52,11 @@ def rotation(config: ModelConfig) -> Roundings:
     return Roundings(1, 2 + 3 + 2) * turned
 
 
+def soft_cap(cap: float | None) -> Roundings:
+    """A quotient, tanh by a library and a product, where there is a cap."""
+    return Roundings(2 + LIBRARY_ROUNDINGS) * (cap is not None)
+
+
 def score_bias(config: ModelConfig) -> Roundings:
     """The sum with the scores, of a bias that is rounded to their type unless it is a parameter."""
     match config.position:
@@ -66,11 +71,11 @@ def score_bias(config: ModelConfig) -> Roundings:
 def attention(config: ModelConfig, keys: int, memory: bool = False) -> Roundings:
     """Query, its rotation, scores times a rounded scale, their bias, softmax, context, output.
 
-    Queries and keys may be normalized. Positions have no part in the attention to a memory; masks are
-    exact.
+    Queries and keys may be normalized, scores capped. Positions have no part in the attention to a
+    memory; masks are exact.
     """
     c = config
-    scores = dense(c.head_size) + Roundings(2)
+    scores = dense(c.head_size) + Roundings(2) + soft_cap(c.score_cap)
     placed = Roundings() if memory else rotation(c) + score_bias(c)
     softmax = Roundings(1, keys + LIBRARY_ROUNDINGS + 2)
     placed = placed + own_norm(c, c.head_size) * c.qk_norm
@@ -120,8 +125,9 @@ def embedding(config: ModelConfig) -> Roundings:
 
 
 def head(config: ModelConfig) -> Roundings:
-    """A rounded scale and its product, the table, a bias."""
-    return Roundings(2 * config.scale_head) + dense(config.d_model, config.head_bias)
+    """A rounded scale and its product, the table, a bias, a cap."""
+    scaled = Roundings(2 * config.scale_head)
+    return scaled + dense(config.d_model, config.head_bias) + soft_cap(config.logit_cap)
 
 
 def encoder_heads(config: ModelConfig) -> Roundings:
