@@ -89,6 +89,8 @@ def _config(rng: np.random.Generator) -> spec.ModelConfig:
         next_sentence=pooler and coin(),
         attention_scale=pick(None, 0.2, 0.5),
         qk_norm=coin(),
+        score_cap=pick(None, None, 5.0),
+        logit_cap=pick(None, 5.0) if headed else None,
     )
 
 
