@@ -1,6 +1,7 @@
 """The loss of an update's batch and its gradient, in one piece or summed over small batches."""
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import torch
@@ -105,8 +106,8 @@ def gradients(
         found.append((loss.detach(), correct))
     losses, correct = zip(*found, strict=True)
     return _grads(model), {
-        "loss": sum(losses[1:], losses[0]),
-        "correct": sum(correct[1:], correct[0]),
+        "loss": reduce(torch.add, losses),
+        "correct": reduce(torch.add, correct),
     }
 
 
