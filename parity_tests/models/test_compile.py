@@ -31,10 +31,10 @@ for update in (1, 2, 3):
     b = compiled.train(task.train_batch(update), 1e-3)
     for key in ("loss", "grad_norm"):
         assert abs(a[key] - b[key]) <= {tolerance} * a[key], (update, key, a[key], b[key])
-apart = max(np.abs(p - compiled.parameters()[n]).max() for n, p in eager.parameters().items())
-assert 0 <= apart < 1e3 * {tolerance}, apart
+difference = max(np.abs(p - compiled.parameters()[n]).max() for n, p in eager.parameters().items())
+assert 0 <= difference < 1e3 * {tolerance}, difference
 assert any(hasattr(compiled.forward, x) for x in ("_orig_mod", "_torchdynamo_orig_callable"))
-print("equal, apart by", apart)
+print("equal, differ by", difference)
 """
 
 

@@ -30,15 +30,15 @@ from verification.twins.twin_pair import TwinPair
 REFERENCES: dict[str, Reference] = {}
 
 
-def examined(case: str, *plants, flip: bool = False):
-    """What is found of the torch twin under these plants; `flip` makes it the reference."""
+def examined(case: str, *bugs, flip: bool = False):
+    """What is found of the torch twin with these bugs seeded; `flip` makes it the reference."""
     pair = TwinPair(CASES[case].config, CASES[case].inputs)
     params = pair.params()
     if case not in REFERENCES:
         REFERENCES[case] = Reference(pair.flax(params, "float64"))
     with ExitStack() as stack:
-        for plant in plants:
-            stack.enter_context(plant)
+        for bug in bugs:
+            stack.enter_context(bug)
         twin = pair.torch(params, "float64")
         if flip:
             return examine(Reference(twin), REFERENCES[case].side, pair.sizes())

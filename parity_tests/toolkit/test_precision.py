@@ -1,4 +1,4 @@
-"""float32, bfloat16 and float16 against the float64 truth: in line with theory, or refused."""
+"""float32, bfloat16 and float16 against float64: within what theory allows, or refused."""
 
 from dataclasses import replace
 from unittest.mock import patch

@@ -41,8 +41,11 @@ def known(name: str) -> GoldenRun:
     run = fresh(name)
     found = _replayed(run)
     losses, norms = (tuple(column) for column in found.T.tolist())
-    apart = [_apart(_replayed(run, run.moved_parameters(seed)), found) for seed in range(MOVED)]
-    roundings = np.maximum.accumulate(np.max(apart, axis=(0, 2)))
+    differences = [
+        _relative_difference(_replayed(run, run.moved_parameters(seed)), found)
+        for seed in range(MOVED)
+    ]
+    roundings = np.maximum.accumulate(np.max(differences, axis=(0, 2)))
     versions = {part: settings.describe()[part] for part in VERSIONS}
     prints = run.drawn_fingerprints()
     return replace(
@@ -60,7 +63,7 @@ def _replayed(run: GoldenRun, start: dict[str, np.ndarray] | None = None) -> np.
     return np.array(list(run.replay(TRAINERS["flax"](run.model, run.train), None, start)))
 
 
-def _apart(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+def _relative_difference(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
     return np.abs(ours - theirs) / np.abs(theirs)
 
 
@@ -84,10 +87,10 @@ def difference(run: GoldenRun, side: str, updates: int = UPDATES) -> Difference:
     """That of the twin, flax or torch."""
     found = np.array(list(run.replay(TRAINERS[side](run.model, run.train), updates)))
     known = np.stack([run.losses, run.grad_norms], axis=1)[:updates]
-    apart = _apart(found, known)
-    shares = apart.max(axis=1) / np.array(run.bounds[:updates])
+    difference = _relative_difference(found, known)
+    shares = difference.max(axis=1) / np.array(run.bounds[:updates])
     at = int(shares.argmax())
-    loss, norm = apart.max(axis=0).tolist()
+    loss, norm = difference.max(axis=0).tolist()
     return Difference(loss, norm, float(shares[at]), at + 1)
 
 
@@ -112,7 +115,7 @@ def run_command(options: argparse.Namespace) -> int:
     runs = {name: golden.load(name) for name in names}
     table = {n: {side: difference(r, side, updates) for side in TRAINERS} for n, r in runs.items()}
     print(_json(table) if options.json else _shown(table, updates))
-    shares = [apart.of_bound for sides in table.values() for apart in sides.values()]
+    shares = [found.of_bound for sides in table.values() for found in sides.values()]
     return 0 if np.max(shares) <= 1 else 1
 
 

@@ -1,8 +1,8 @@
 """What a model decides while it trains: the slope of each ReLU, the experts of each token.
 
-A choice is no smooth function of the parameters. Where two runs make all the same ones, their
-distance is that of roundings; where one choice differs, they are apart by what it changes. So a run
-can be listened to, and a run can be given the choices of another.
+A choice is not a smooth function of the parameters. Two runs that make the same choices differ by
+roundings alone; where one choice differs, they differ by what that choice changes. So the choices
+of a run are recorded, and another run can be given them.
 """
 
 from collections import deque

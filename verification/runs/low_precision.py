@@ -24,9 +24,9 @@ float64) ||, over all parameters end to end, with Adam's second moment v in floa
 of what the loss sees of each: one whose gradients are as small as eps or as their own rounding goes
 full steps in a direction of chance, and a handful of those would be all that is measured.
 
-Choices. A slope of a ReLU, or an expert, that is another than in float64 is no rounding but an
-event: it hits one framework and spares the other, neither is at fault, and from there on the two
-are apart for a reason of its own (and where a router turns, errors feed on the choices they turn).
+Choices. A slope of a ReLU, or an expert, that is another than in float64 is not a rounding but an
+event: it hits one framework and spares the other, and neither is at fault. From there on the two
+runs differ for that reason (and where a router chooses otherwise, errors grow with its choices).
 So both runs in low precision make the choices of the float64 run, every one
 (`record_run_with_decisions`).
 """

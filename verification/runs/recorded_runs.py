@@ -1,4 +1,4 @@
-"""Whole runs from the same weights: what each update gave, and how far two runs are apart.
+"""Whole runs from the same weights: what each update gave, and how far two runs differ.
 
 In float64 two runs of a set-up, one of each twin, are the same run: what is compared is every loss
 and gradient norm, and at some updates the parameters and both of Adam's moments.
@@ -9,7 +9,7 @@ what Adam makes of the rounding noise in its place is anything up to a full step
 beside noise of 1e-18 it is 1e-10 of one). Where queries and keys are rotated, the dimensions that
 rotate are seen, for there the same bias is another at every position.
 
-Routers choose: of two runs whose logits are apart by at most d, no token goes to other experts as
+Routers choose: if the logits of two runs differ by at most d, no token goes to other experts as
 long as each choice leads by more than 2 d. Both are measured, at every update.
 """
 
@@ -157,7 +157,7 @@ def seen(model: ModelConfig, named: Named) -> dict[str, np.ndarray]:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far two runs are apart.
+    """How far two runs differ.
 
     Args:
         loss, grad_norm: the largest relative difference of any update.
@@ -192,13 +192,13 @@ class Agreement:
 def compare_runs(ours: RunRecord, theirs: RunRecord) -> Agreement:
     """How far a run is from another of the same set-up."""
     model, clip = theirs.setup.model, theirs.setup.train.clip_norm or np.inf
-    apart = [_state_differences(model, ours.states[n], theirs, n) for n in theirs.states]
+    differences = [_state_differences(model, ours.states[n], theirs, n) for n in theirs.states]
     tenth = max(theirs.updates // 10, 1)
     pairs = list(zip(ours.decided, theirs.decided, strict=True))
     return Agreement(
         loss=_largest(ours.losses, theirs.losses),
         grad_norm=_largest(ours.grad_norms, theirs.grad_norms),
-        **{group: float(np.max([a[group] for a in apart])) for group in apart[0]},
+        **{group: float(np.max([a[group] for a in differences])) for group in differences[0]},
         clipped=int((theirs.grad_norms > clip).sum()),
         updates=theirs.updates,
         losses=(float(theirs.losses[:tenth].mean()), float(theirs.losses[-tenth:].mean())),

@@ -35,8 +35,8 @@ class Entry:
 
     @property
     def within_tolerance(self) -> bool:
-        apart = self.agreement.worst > TOLERANCE or self.agreement.changed_choices > 0
-        return not apart and not any(d.beyond_tolerance() for d in self.drifts.values())
+        differ = self.agreement.worst > TOLERANCE or self.agreement.changed_choices > 0
+        return not differ and not any(d.beyond_tolerance() for d in self.drifts.values())
 
 
 def measure_runs(name: str, accumulation: int, updates: int) -> Entry:
