@@ -80,7 +80,10 @@ def differences(
 
 
 # What a gradient reaches through the scores alone.
-_QUERY_SIDE = ("q_proj", "k_proj", "q", "k", "q_rotated", "k_rotated", "scores")
+_QUERY_SIDE = (
+    *("q_proj", "k_proj", "q_norm", "k_norm"),
+    *("q", "k", "q_rotated", "k_rotated", "scores"),
+)
 
 
 def gradient_floors(norms: Mapping[str, float]) -> dict[str, float]:
@@ -90,9 +93,10 @@ def gradient_floors(norms: Mapping[str, float]) -> dict[str, float]:
     difference that cancels, wholly where one key has all the weight. What rounding leaves of it is
     small beside g, not beside the difference, and g's scale shows in the other gradients of the
     layer. So a gradient that flows through the scores alone is measured against the largest of its
-    attention layer: that of q_proj and k_proj; of the query's side of cross-attention, under
-    pre-norm its norm included; of T5's bias, which has all attention layers of its stack. A key
-    bias adds the same to all scores of a query: its gradient is zero in exact arithmetic.
+    attention layer: that of q_proj and k_proj, and of their norms; of the query's side of
+    cross-attention, under pre-norm its norm included; of T5's bias, which has all attention layers
+    of its stack. A key bias adds the same to all scores of a query: its gradient is zero in exact
+    arithmetic.
     """
     layers = {name: _attention_layers(name, norms) for name in norms}
     scales = {

@@ -99,6 +99,7 @@ def test_annotations_are_checked_in_this_run():
     ("name", "layer"),
     [
         ("layers.0.attn.q_proj.weight", "layers.0.attn"),
+        ("layers.0.attn.k_norm.bias", "layers.0.attn"),
         ("input of layers.0.attn.k_proj", "layers.0.attn"),
         ("layers.0.attn.k_rotated", "layers.0.attn"),
         ("layers.0.attn.scores", "layers.0.attn"),
