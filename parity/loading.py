@@ -5,6 +5,7 @@ import importlib.util
 import re
 import sys
 from collections.abc import Sequence
+from hashlib import sha1
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -47,7 +48,8 @@ def _import(place: str) -> ModuleType:
             return importlib.import_module(place)
         if not path.is_file():
             raise NotComparableError(f"{place}: no such file")
-        name = f"_compared_{path.stem}"
+        # Two files may have one name: old/model.py beside new/model.py.
+        name = f"_compared_{path.stem}_{sha1(bytes(path.resolve())).hexdigest()}"
         if name in sys.modules:
             return sys.modules[name]
         spec = importlib.util.spec_from_file_location(name, path)

@@ -74,11 +74,13 @@ def differences(
         raise ValueError(f"only on one side: {sorted(set(ours) ^ set(theirs))}")
     floors = gradient_floors({name: float(np.linalg.norm(v)) for name, v in theirs.items()})
     return [
-        difference(name, ours[name], theirs[name], floors[name], name.endswith("k_proj.bias"))
+        difference(name, ours[name], theirs[name], floors[name], name.endswith(_KEY_BIASES))
         for name in theirs
     ]
 
 
+# What adds the same to all scores of a query, at least where keys are not rotated.
+_KEY_BIASES = ("k_proj.bias", "k_norm.bias")
 # What a gradient reaches through the scores alone.
 _QUERY_SIDE = (
     *("q_proj", "k_proj", "q_norm", "k_norm"),

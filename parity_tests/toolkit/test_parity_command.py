@@ -312,6 +312,13 @@ def test_the_longest_renaming_decides():
     assert rename("Dense.01.weight") == "Dense.01.weight"
 
 
+def test_two_files_of_one_name_are_two_modules(tmp_path):
+    for folder in ("old", "new"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "model.py").write_text(f"def build():\n    return {folder!r}\n")
+        assert loading.call_target(f"{tmp_path / folder / 'model.py'}:build") == folder
+
+
 def test_inputs_are_read_from_every_form(tmp_path):
     np.savez(tmp_path / "x.npz", ids=np.arange(3))
     assert list(loading.load_inputs([str(tmp_path / "x.npz")])) == ["ids"]
