@@ -55,6 +55,7 @@ from transformer_spec.parameters import parameter_shapes
 from transformer_spec.train_config import TrainConfig
 from transformer_training.tasks import Task, make_task
 from transformer_training.tasks.task import fingerprint
+from transformer_training.trainer import Trainer
 
 FOLDER = Path(__file__).parent
 NAMES = ("sort", "char-gpt")
@@ -135,7 +136,7 @@ class GoldenRun:
         return {name: np.nextafter(array, ends[name]) for name, array in named.items()}
 
     def replay(
-        self, trainer: Any, updates: int | None = None, start: Named | None = None
+        self, trainer: Trainer, updates: int | None = None, start: Named | None = None
     ) -> Iterator[tuple[float, float]]:
         """(loss, gradient norm) of each update of a Trainer, from the initial parameters on."""
         trainer.load_parameters(self.initial_parameters() if start is None else start)
