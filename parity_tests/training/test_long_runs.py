@@ -28,7 +28,7 @@ from verification.runs.recorded_runs import (
     unseen,
 )
 from verification.runs.setups import FAMILIES, make_setup
-from verification.runs.table import lines
+from verification.runs.table import lines, measure_runs
 
 UPDATES = 1000
 SHORT = 24
