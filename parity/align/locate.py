@@ -1,0 +1,237 @@
+"""The earliest pair of values whose exchange makes everything after it agree.
+
+One side, the base, is replayed; the other, the target, is only read. Values of the base that the
+target holds too are matched. What only one side computes inside is no fault, so an unmatched value
+counts only where it leads to an unmatched output. A fault ends at the earliest value of the base
+that can be given a value of the target so that operations after it compute what the target has:
+what differs is computed before the pair, and what comes after it is right.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+import numpy as np
+
+from parity.align.contents import Contents, says_something
+from parity.align.layouts import Axes, lay_out, layouts, matching_layouts
+from parity.programs.program import Operation, Program, Value
+
+# How many operations after a pair are run to see whether the sides agree again.
+HORIZON = 60
+
+
+@dataclass
+class State:
+    """A program as far as it has been made to agree: its operations and values now.
+
+    Args:
+        operations: the program's own, or edited ones in their places.
+        replaced: values that were taken from the target.
+        arrays: every value as it is now.
+    """
+
+    program: Program
+    operations: list[Operation]
+    replaced: dict[int, np.ndarray] = field(default_factory=dict)
+    arrays: dict[int, np.ndarray] = field(default_factory=dict)
+
+    @classmethod
+    def start(cls, program: Program) -> "State":
+        arrays = {value.number: value.array for value in program.values}
+        return cls(program, list(program.operations), {}, arrays)
+
+    def with_changes(
+        self, replaced: Mapping[int, np.ndarray], edited: Sequence[Operation] = ()
+    ) -> "State":
+        """The state after further replacements and edits, all values computed anew."""
+        operations = list(self.operations)
+        for operation in edited:
+            operations[operation.number] = operation
+        everything = {**self.replaced, **replaced}
+        arrays = {value.number: value.array for value in self.program.values}
+        arrays |= self.program.replay(everything, None, operations)
+        return State(self.program, operations, everything, arrays)
+
+    def after(
+        self,
+        replaced: Mapping[int, np.ndarray],
+        edited: Sequence[Operation] = (),
+        horizon: int = HORIZON,
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """The values that change, in order, of the next `horizon` operations that read them."""
+        by_number = {operation.number: operation for operation in edited}
+        framework, numpy = self.program.to_framework, self.program.to_numpy
+        changed = {n: framework(a, self.program.arrays[n]) for n, a in replaced.items()}
+        first = min(
+            [*by_number, *(op.number for n in replaced for op in self.readers.get(n, ()))],
+            default=len(self.operations),
+        )
+        count = 0
+        for operation in self.operations[first:]:
+            edit = by_number.get(operation.number)
+            if edit is None and not any(n in changed for n in operation.inputs):
+                continue
+            operation = edit or operation
+            arrays = [
+                changed[n] if n in changed else framework(self.arrays[n], self.program.arrays[n])
+                for n in operation.inputs
+            ]
+            try:
+                computed = operation.run(arrays)
+            except Exception:
+                return
+            for number, array in zip(operation.outputs, computed, strict=True):
+                if number not in changed and number not in self.replaced:
+                    changed[number] = array
+                    yield number, numpy(array)
+            count += 1
+            if count == horizon:
+                return
+
+    @property
+    def readers(self) -> dict[int, list[Operation]]:
+        if not hasattr(self, "_readers"):
+            self._readers = self.program.readers()
+        return self._readers
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A value of the base and the value of the target that takes its place.
+
+    Args:
+        array: the target's value as the base lays it out.
+        gained: how many values after it agree with the target then, which did not before.
+    """
+
+    base: int
+    target: int
+    array: np.ndarray
+    gained: int
+
+
+class Alignment:
+    """The base in its present state beside the target.
+
+    Args:
+        tolerance: the norm-wise difference up to which two values are the same.
+    """
+
+    def __init__(self, state: State, target: Program, outputs: Mapping[int, int], tolerance: float):
+        self.state, self.target, self.tolerance = state, target, tolerance
+        self.outputs = outputs
+        self.contents = Contents(target.values, tolerance)
+        self.matches: dict[int, list[tuple[int, Axes]]] = {}
+        for number, array in state.arrays.items():
+            found = list(self.contents.find(array))
+            if found:
+                self.matches[number] = found
+        matched_targets = {n for found in self.matches.values() for n, _ in found}
+        self.unmatched = self._leading_to_output(state.program, set(self.matches), outputs.keys())
+        self.missing = self._leading_to_output(target, matched_targets, outputs.values())
+        values = [target.values[n] for n in self.missing]
+        self.missing_contents = Contents(values, tolerance)
+
+    def _leading_to_output(self, program: Program, matched: set[int], outputs) -> list[int]:
+        """Unmatched values from which unmatched values lead to an unmatched output, in order."""
+        found = {n for n in outputs if n not in matched}
+        for operation in reversed(program.operations):
+            if any(n in found for n in operation.outputs):
+                found |= {n for n in operation.inputs if n not in matched}
+        return sorted(n for n in found if _counts(program.values[n]))
+
+    def best_pair(self, tried: int = 12) -> Pair | None:
+        """The earliest pair that makes the outputs agree, else the one after which most does."""
+        best = None
+        for pair in islice(self.pairs(), tried):
+            if self._makes_outputs_agree(pair):
+                return pair
+            if best is None or pair.gained > best.gained:
+                best = pair
+        return best
+
+    def _makes_outputs_agree(self, pair: Pair) -> bool:
+        state = self.state.with_changes({pair.base: pair.array})
+        return outputs_agree(state, self.target, self.outputs, self.tolerance)
+
+    def gained_by(self, edited: Sequence[Operation]) -> int:
+        """How many values agree with the target once these operations stand in the place of ours."""
+        return sum(
+            number not in self.matches and self.missing_contents.holds(array)
+            for number, array in self.state.after({}, edited)
+        )
+
+    def pairs(self) -> Iterator[Pair]:
+        """Pairs after whose exchange operations agree again, the earliest first."""
+        for base in self.unmatched:
+            array = self.state.arrays[base]
+            if not says_something(array):
+                continue
+            for target in self.missing_contents.of_size(array.size):
+                held = self.target.values[target].array
+                for axes in layouts(held.shape, array.shape):
+                    laid_out = lay_out(held, axes, array.shape)
+                    gained = self._gained(base, laid_out)
+                    if gained:
+                        yield Pair(base, target, laid_out, gained)
+                        break
+
+    def _gained(self, base: int, array: np.ndarray) -> int:
+        """How many values after `base` the target holds once it is replaced; copies do not count."""
+        if base in self.outputs:
+            return 1 if self._is_target_output(base, array) else 0
+        own = Contents([_as_value(array)], self.tolerance)
+        gained = 0
+        for number, computed in self.state.after({base: array}):
+            if number in self.matches or own.holds(computed):
+                continue
+            if self.missing_contents.holds(computed):
+                gained += 1
+        return gained
+
+    def _is_target_output(self, base: int, array: np.ndarray) -> bool:
+        wanted = self.target.values[self.outputs[base]].array
+        return wanted.shape == array.shape and np.array_equal(wanted, array)
+
+    def outputs_agree(self) -> bool:
+        return outputs_agree(self.state, self.target, self.outputs, self.tolerance)
+
+    def window(self, base: int) -> list[Operation]:
+        """The operations of the base between matched values and `base`, in order."""
+        return _between(self.state.program, self.state.operations, base, set(self.matches))
+
+    def target_window(self, target: int) -> list[Operation]:
+        """The operations of the target between matched values and `target`, in order."""
+        matched = {n for found in self.matches.values() for n, _ in found}
+        return _between(self.target, self.target.operations, target, matched)
+
+
+def outputs_agree(
+    state: State, target: Program, outputs: Mapping[int, int], tolerance: float
+) -> bool:
+    """Whether every output of the base is the target's that it is paired with, in some layout."""
+    return all(
+        next(matching_layouts(target.values[theirs].array, state.arrays[ours], tolerance), None)
+        is not None
+        for ours, theirs in outputs.items()
+    )
+
+
+def _counts(value: Value) -> bool:
+    return value.kind == "computed" or value.kind == "constant"
+
+
+def _as_value(array: np.ndarray) -> Value:
+    return Value(0, array, str(array.dtype), "computed")
+
+
+def _between(
+    program: Program, operations: Sequence[Operation], number: int, matched: set[int]
+) -> list[Operation]:
+    wanted, found = {number}, []
+    for operation in reversed(operations):
+        if any(n in wanted for n in operation.outputs):
+            found.append(operation)
+            wanted |= {n for n in operation.inputs if n not in matched}
+    return found[::-1]

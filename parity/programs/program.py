@@ -1,0 +1,190 @@
+"""A run as a list of primitive operations on numbered values."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+
+Kind = Literal["input", "parameter", "constant", "computed"]
+Run = Callable[[Sequence[Any]], Sequence[Any]]
+Pullback = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Source:
+    """The line of code that asked for an operation.
+
+    Args:
+        module: the path of the module call that it belongs to, where the library has modules.
+    """
+
+    file: str
+    line: int
+    code: str
+    function: str
+    module: str
+
+    def __str__(self) -> str:
+        return f"{self.file.rpartition('/')[2]}:{self.line}" if self.line else "no source line"
+
+
+@dataclass
+class Value:
+    """One array of a run.
+
+    Args:
+        array: as NumPy holds it, of the dtype it was computed in (bfloat16 comes as float32).
+        dtype: its name.
+        name: of inputs and parameters.
+        producer: the number of the operation that computed it; None: it was given.
+    """
+
+    number: int
+    array: np.ndarray
+    dtype: str
+    kind: Kind
+    name: str = ""
+    producer: int | None = None
+
+    @property
+    def is_float(self) -> bool:
+        return self.array.dtype.kind == "f"
+
+
+@dataclass
+class Operation:
+    """One primitive operation.
+
+    Args:
+        name: as the framework calls it: "aten.mul.Tensor", "dot_general".
+        inputs, outputs: numbers of values.
+        make_run: from changed attributes to a function from the framework's arrays to the
+            framework's arrays.
+        differentiate: from such a function to its pullback: from the inputs and the gradients by
+            the outputs (None: zero) to those by the inputs (None: none).
+        attributes: what else decides what it computes: axes, scalars, flags.
+    """
+
+    number: int
+    name: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    source: Source
+    make_run: Callable[[Mapping[str, Any]], Run]
+    differentiate: Callable[[Run], Pullback]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+    def run(self, arrays: Sequence[Any]) -> Sequence[Any]:
+        """What it computes from these arrays of its framework."""
+        return self.make_run({})(arrays)
+
+    def pull_back(self, inputs: Sequence[Any], gradients: Sequence[Any]) -> Sequence[Any]:
+        """The gradients by its inputs, from those by its outputs."""
+        return self.differentiate(self.make_run({}))(inputs, gradients)
+
+    def edited(self, **changes: Any) -> "Operation":
+        """The same operation with other attributes."""
+        make_run = self.make_run
+        return replace(
+            self,
+            make_run=lambda more: make_run({**changes, **more}),
+            attributes={**self.attributes, **changes},
+        )
+
+
+@dataclass
+class Program:
+    """A recorded run.
+
+    Args:
+        arrays: the framework's own arrays by number of the value.
+        outputs: what the model returned, by name in its structure.
+        to_framework: makes the framework's array of a NumPy array that takes a value's place.
+        to_numpy: the inverse.
+        gradients: by the inputs and parameters, as the framework's own backward pass gives them.
+    """
+
+    framework: Literal["torch", "jax"]
+    values: list[Value]
+    operations: list[Operation]
+    arrays: dict[int, Any]
+    outputs: dict[str, int]
+    to_framework: Callable[[np.ndarray, Any], Any]
+    to_numpy: Callable[[Any], np.ndarray]
+    gradients: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def named(self, kind: Kind) -> dict[str, int]:
+        """The numbers of the inputs or of the parameters, by name."""
+        return {v.name: v.number for v in self.values if v.kind == kind}
+
+    def replay(
+        self,
+        replaced: Mapping[int, np.ndarray],
+        wanted: Iterable[int] | None = None,
+        operations: Sequence[Operation] | None = None,
+    ) -> dict[int, np.ndarray]:
+        """What changes when values are replaced.
+
+        Args:
+            replaced: arrays by number of the value whose place they take.
+            wanted: the values to return; None: every one that is computed anew.
+            operations: those to run, in order, in place of the program's own.
+        """
+        found = dict(self._replay(replaced, self.operations if operations is None else operations))
+        kept = found if wanted is None else {n: found.get(n, self.arrays[n]) for n in wanted}
+        return {number: self.to_numpy(array) for number, array in kept.items()}
+
+    def _replay(
+        self, replaced: Mapping[int, np.ndarray], operations: Sequence[Operation]
+    ) -> dict[int, Any]:
+        changed = {n: self.to_framework(a, self.arrays[n]) for n, a in replaced.items()}
+        own = {operation.number: operation for operation in self.operations}
+        for operation in operations:
+            edited = own.get(operation.number) is not operation
+            if not (edited or any(n in changed for n in operation.inputs)):
+                continue
+            arrays = [changed.get(n, self.arrays.get(n)) for n in operation.inputs]
+            for number, array in zip(operation.outputs, operation.run(arrays), strict=True):
+                if number not in replaced:
+                    changed[number] = array
+        return changed
+
+    def adjoints(
+        self,
+        weights: Mapping[int, np.ndarray],
+        replaced: Mapping[int, np.ndarray] | None = None,
+    ) -> dict[int, np.ndarray]:
+        """The gradient of `sum(weights * values)` by every value that it depends on.
+
+        Args:
+            weights: by number of the value.
+            replaced: gradients that take the place of the computed ones, by number of the value.
+        """
+        replaced = replaced or {}
+        found = {n: self.to_framework(w, self.arrays[n]) for n, w in weights.items()}
+        given = {n: self.to_framework(a, self.arrays[n]) for n, a in replaced.items()}
+        for operation in reversed(self.operations):
+            ours = [given.get(n, found.get(n)) for n in operation.outputs]
+            if all(gradient is None for gradient in ours):
+                continue
+            inputs = [self.arrays[n] for n in operation.inputs]
+            pulled = operation.pull_back(inputs, ours)
+            for number, gradient in zip(operation.inputs, pulled, strict=True):
+                if gradient is not None and self.values[number].is_float:
+                    before = found.get(number)
+                    found[number] = gradient if before is None else before + gradient
+        found.update(given)
+        return {number: self.to_numpy(gradient) for number, gradient in found.items()}
+
+    def readers(self) -> dict[int, list[Operation]]:
+        """The operations that read each value."""
+        found: dict[int, list[Operation]] = {}
+        for operation in self.operations:
+            for number in set(operation.inputs):
+                found.setdefault(number, []).append(operation)
+        return found
+
+    def producer(self, number: int) -> Operation | None:
+        producer = self.values[number].producer
+        return None if producer is None else self.operations[producer]
