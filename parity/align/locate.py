@@ -7,18 +7,19 @@ that can be given a value of the target so that operations after it compute what
 what differs is computed before the pair, and what comes after it is right.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
 
 from parity.align.contents import Contents, says_something
-from parity.align.layouts import Axes, lay_out, layouts, matching_layouts
+from parity.align.layouts import Axes, lay_out, layouts, matching_layouts, same
 from parity.programs.program import Operation, Program, Value
 
 # How many operations after a pair are run to see whether the sides agree again.
 HORIZON = 60
+_MOST_PARTS = 4
 
 
 @dataclass
@@ -89,6 +90,10 @@ class State:
             if count == horizon:
                 return
 
+    def adjoints(self, weights: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
+        """The gradients of `sum(weights * values)` by every value, as the program is now."""
+        return self.program.adjoints(weights, self.operations, self.arrays)
+
     @property
     def readers(self) -> dict[int, list[Operation]]:
         if not hasattr(self, "_readers"):
@@ -142,29 +147,56 @@ class Alignment:
         return sorted(n for n in found if _counts(program.values[n]))
 
     def best_pair(self, tried: int = 12) -> Pair | None:
-        """The earliest pair that makes the outputs agree, else the one after which most does."""
+        """The earliest pair that makes the outputs agree, else the one after which most does.
+
+        Where several exchanges before it do the same together, it is the first of these: a wrong
+        table enters a layer as cosines and as sines.
+        """
         best = None
         for pair in islice(self.pairs(), tried):
             if self._makes_outputs_agree(pair):
-                return pair
+                best = pair
+                break
             if best is None or pair.gained > best.gained:
                 best = pair
-        return best
+        return best and self._first_before(best)
+
+    def _first_before(self, goal: Pair) -> Pair:
+        """The first of a few earlier pairs that together give the value of this one."""
+        inside = {n for operation in self.window(goal.base) for n in operation.outputs}
+        inside.discard(goal.base)
+        alignment, first = self, None
+        for _ in range(_MOST_PARTS):
+            pair = next(alignment.pairs(inside), None)
+            if pair is None:
+                break
+            first = first or pair
+            state = alignment.state.with_changes({pair.base: pair.array})
+            if same(state.arrays[goal.base], goal.array, self.tolerance):
+                return first
+            alignment = Alignment(state, self.target, self.outputs, self.tolerance)
+        return goal
 
     def _makes_outputs_agree(self, pair: Pair) -> bool:
         state = self.state.with_changes({pair.base: pair.array})
         return outputs_agree(state, self.target, self.outputs, self.tolerance)
 
     def gained_by(self, edited: Sequence[Operation]) -> int:
-        """How many values agree with the target once these operations stand in the place of ours."""
+        """How many more values agree with the target once these operations replace our own."""
         return sum(
             number not in self.matches and self.missing_contents.holds(array)
             for number, array in self.state.after({}, edited)
         )
 
-    def pairs(self) -> Iterator[Pair]:
-        """Pairs after whose exchange operations agree again, the earliest first."""
+    def pairs(self, among: Collection[int] | None = None) -> Iterator[Pair]:
+        """Pairs after whose exchange operations agree again, the earliest first.
+
+        Args:
+            among: the values of the base to look at; None: all.
+        """
         for base in self.unmatched:
+            if among is not None and base not in among:
+                continue
             array = self.state.arrays[base]
             if not says_something(array):
                 continue
@@ -178,7 +210,7 @@ class Alignment:
                         break
 
     def _gained(self, base: int, array: np.ndarray) -> int:
-        """How many values after `base` the target holds once it is replaced; copies do not count."""
+        """How many values after `base` the target holds once it is replaced, without copies."""
         if base in self.outputs:
             return 1 if self._is_target_output(base, array) else 0
         own = Contents([_as_value(array)], self.tolerance)

@@ -9,12 +9,12 @@ import numpy as np
 from jax.extend import core as jax_core
 
 from parity.observe.arrays import dtype_name, to_numpy
-from parity.programs.program import Kind, Operation, Program, Source, Value
+from parity.observe.flax_side import compile_fast
+from parity.programs.program import Kind, Operation, Program, Results, Source, Value
 from parity.programs.sources import code_at, is_layer_code, is_users_own
 
 # Calls whose body is run in their place: parameter that holds the body, by name of the primitive.
 _BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")
-_RANDOM = ("random_bits", "random_seed", "random_wrap", "random_unwrap", "random_fold_in")
 
 
 def record_jax(
@@ -36,7 +36,14 @@ def record_jax(
     numbers += [recorder.add(fed[name], "input", name) for name in sorted(fed)]
     consts = [recorder.add(jnp.asarray(c), "constant") for c in closed.consts]
     returned = recorder.run_body(closed.jaxpr, consts, numbers)
+    recorder.compute()
     paths = [name for name, _ in _named_leaves(shape)]
+
+    def rerun(changed: Mapping[int, np.ndarray], weights: Mapping[int, np.ndarray]) -> Results:
+        leaves = [jnp.asarray(changed[n]) if n in changed else recorder.arrays[n] for n in numbers]
+        names = sorted(given), sorted(fed)
+        return _rerun(call, names, dict(zip(numbers, leaves, strict=True)), returned, weights)
+
     return Program(
         "jax",
         recorder.values,
@@ -45,6 +52,43 @@ def record_jax(
         dict(zip(paths, returned, strict=True)),
         lambda array, old: jnp.asarray(array, old.dtype).reshape(old.shape),
         to_numpy,
+        rerun,
+        compile_fast,
+    )
+
+
+def _rerun(
+    call: Callable[..., Any],
+    names: tuple[Sequence[str], Sequence[str]],
+    leaves: Mapping[int, Any],
+    outputs: Sequence[int],
+    weights: Mapping[int, np.ndarray],
+) -> Results:
+    """Run the model as jax runs it and differentiate the weighted sum of its outputs."""
+    moving = [n for n, a in leaves.items() if jnp.issubdtype(a.dtype, jnp.floating)]
+
+    def weighted(arrays: Sequence[Any], weights: Mapping[int, Any]) -> tuple[Any, list[Any]]:
+        filled = list({**leaves, **dict(zip(moving, arrays, strict=True))}.values())
+        first = len(names[0])
+        returned = jax.tree.leaves(
+            call(
+                dict(zip(names[0], filled[:first], strict=True)),
+                dict(zip(names[1], filled[first:], strict=True)),
+            )
+        )
+        parts = [
+            (weights[n].astype(out.dtype) * out).sum()
+            for n, out in zip(outputs, returned, strict=True)
+            if n in weights
+        ]
+        return sum(parts, start=jnp.zeros(())), returned
+
+    program = compile_fast(jax.value_and_grad(weighted, has_aux=True))
+    given = {n: jnp.asarray(w) for n, w in weights.items()}
+    (_, returned), gradients = program([leaves[n] for n in moving], given)
+    return (
+        {n: to_numpy(out) for n, out in zip(outputs, returned, strict=True)},
+        {n: to_numpy(gradient) for n, gradient in zip(moving, gradients, strict=True)},
     )
 
 
@@ -58,18 +102,44 @@ def _named_leaves(tree: Any) -> list[tuple[str, Any]]:
 
 
 class _Recorder:
-    """Runs jaxprs on numbered values; bodies of calls, loops and branches are run in place."""
+    """Runs jaxprs on numbered values; bodies of calls, loops and branches are run in place.
+
+    Operations are written down first and computed together, in one compiled program; only a branch
+    or a loop whose length depends on values needs those values beforehand.
+    """
 
     def __init__(self) -> None:
         self.values: list[Value] = []
         self.operations: list[Operation] = []
         self.arrays: dict[int, Any] = {}
         self._calls: list[Any] = []
+        self._computed = 0
+
+    def compute(self) -> None:
+        """Give every value its array that has none yet."""
+        operations = self.operations[self._computed :]
+        self._computed = len(self.operations)
+        if not operations:
+            return
+        produced = [n for operation in operations for n in operation.outputs]
+        inside = set(produced)
+        read = {n for o in operations for n in o.inputs if n not in inside}
+
+        def program(arrays: dict[int, Any]) -> dict[int, Any]:
+            found = dict(arrays)
+            for operation in operations:
+                computed = operation.run([found[n] for n in operation.inputs])
+                found.update(zip(operation.outputs, computed, strict=True))
+            return {n: found[n] for n in produced}
+
+        for number, array in compile_fast(program)({n: self.arrays[n] for n in read}).items():
+            self.arrays[number] = array
+            self.values[number].array = _held(array)
+            self.values[number].dtype = dtype_name(array)
 
     def add(self, array: Any, kind: Kind, name: str = "", producer: int | None = None) -> int:
         number = len(self.values)
-        held = np.zeros(0) if jnp.issubdtype(array.dtype, jax.dtypes.extended) else to_numpy(array)
-        self.values.append(Value(number, held, dtype_name(array), kind, name, producer))
+        self.values.append(Value(number, _held(array), dtype_name(array), kind, name, producer))
         self.arrays[number] = array
         return number
 
@@ -99,6 +169,7 @@ class _Recorder:
                 case "while":
                     return self._run_while(parameters, inputs)
                 case "cond":
+                    self.compute()
                     index, *operands = inputs
                     chosen = parameters["branches"][int(self.arrays[index])]
                     return self._run_closed(chosen, operands)
@@ -123,13 +194,13 @@ class _Recorder:
         steps = range(parameters["length"])
         collected: dict[int, list[int]] = {}
         for step in reversed(steps) if parameters["reverse"] else steps:
-            slices = [self._write_down("slice of scan", _slice(step), (x,), {"index": step})[0]
+            slices = [self._write_down("slice of scan", _slice(step), (x,), 1, {"index": step})[0]
                       for x in stacked]  # fmt: skip
             found = self._run_closed(parameters["jaxpr"], [*consts, *carry, *slices])
             carry = found[:carried]
             collected[step] = found[carried:]
         columns = zip(*(collected[step] for step in steps), strict=True)
-        return [*carry, *(self._write_down("stack of scan", _stack, c)[0] for c in columns)]
+        return [*carry, *(self._write_down("stack of scan", _stack, c, 1)[0] for c in columns)]
 
     def _run_while(self, parameters: Mapping[str, Any], inputs: list[int]) -> list[int]:
         """Run the loop as often as its condition holds for these inputs."""
@@ -138,6 +209,7 @@ class _Recorder:
         carry = inputs[tests + bodies :]
         while True:
             (holds,) = self._run_closed(parameters["cond_jaxpr"], [*test_consts, *carry])
+            self.compute()
             if not bool(self.arrays[holds]):
                 return carry
             carry = self._run_closed(parameters["body_jaxpr"], [*body_consts, *carry])
@@ -152,21 +224,20 @@ class _Recorder:
         def make_run(changes: Mapping[str, Any]) -> Callable:
             return lambda arrays: bind(arrays, changes)
 
-        if primitive.name in _RANDOM:
-            drawn = bind([self.arrays[n] for n in inputs], {})
-            make_run = lambda changes: lambda arrays: drawn  # noqa: E731
-        return self._write_down(primitive.name, make_run, inputs, parameters)
+        count = len(equation.outvars)
+        return self._write_down(primitive.name, make_run, inputs, count, parameters)
 
     def _write_down(
         self,
         name: str,
         make_run: Callable[[Mapping[str, Any]], Callable],
         inputs: Sequence[int],
+        count: int,
         attributes: Mapping[str, Any] | None = None,
     ) -> list[int]:
-        number = len(self.operations)
-        computed = make_run({})([self.arrays[n] for n in inputs])
-        outputs = [self.add(array, "computed", "", number) for array in computed]
+        number, first = len(self.operations), len(self.values)
+        outputs = list(range(first, first + count))
+        self.values += [Value(n, np.zeros(0), "", "computed", "", number) for n in outputs]
         self.operations.append(
             Operation(
                 number,
@@ -180,6 +251,11 @@ class _Recorder:
             )
         )
         return outputs
+
+
+def _held(array: Any) -> np.ndarray:
+    extended = jnp.issubdtype(array.dtype, jax.dtypes.extended)
+    return np.zeros(0) if extended else to_numpy(array)
 
 
 def _slice(step: int) -> Callable[[Mapping[str, Any]], Callable]:

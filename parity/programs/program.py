@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 Kind = Literal["input", "parameter", "constant", "computed"]
+Results = tuple[dict[int, np.ndarray], dict[int, np.ndarray]]
 Run = Callable[[Sequence[Any]], Sequence[Any]]
 Pullback = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]
 
@@ -102,7 +103,10 @@ class Program:
         outputs: what the model returned, by name in its structure.
         to_framework: makes the framework's array of a NumPy array that takes a value's place.
         to_numpy: the inverse.
-        gradients: by the inputs and parameters, as the framework's own backward pass gives them.
+        rerun: runs the model again, as the framework runs it, with some inputs and parameters
+            changed, by number: the outputs, and the gradients of `sum(weights * outputs)` by the
+            inputs and parameters, by number.
+        compile: makes one program of a function of the framework's arrays that runs once.
     """
 
     framework: Literal["torch", "jax"]
@@ -112,7 +116,8 @@ class Program:
     outputs: dict[str, int]
     to_framework: Callable[[np.ndarray, Any], Any]
     to_numpy: Callable[[Any], np.ndarray]
-    gradients: dict[str, np.ndarray] = field(default_factory=dict)
+    rerun: Callable[[Mapping[int, np.ndarray], Mapping[int, np.ndarray]], Results]
+    compile: Callable[[Callable], Callable] = field(default=lambda function: function)
 
     def named(self, kind: Kind) -> dict[str, int]:
         """The numbers of the inputs or of the parameters, by name."""
@@ -153,29 +158,44 @@ class Program:
     def adjoints(
         self,
         weights: Mapping[int, np.ndarray],
-        replaced: Mapping[int, np.ndarray] | None = None,
+        operations: Sequence[Operation] | None = None,
+        changed: Mapping[int, np.ndarray] | None = None,
     ) -> dict[int, np.ndarray]:
         """The gradient of `sum(weights * values)` by every value that it depends on.
 
         Args:
             weights: by number of the value.
-            replaced: gradients that take the place of the computed ones, by number of the value.
+            operations: those to differentiate, in order, in place of the program's own.
+            changed: values at which they are differentiated in place of the recorded ones.
         """
-        replaced = replaced or {}
-        found = {n: self.to_framework(w, self.arrays[n]) for n, w in weights.items()}
-        given = {n: self.to_framework(a, self.arrays[n]) for n, a in replaced.items()}
-        for operation in reversed(self.operations):
-            ours = [given.get(n, found.get(n)) for n in operation.outputs]
-            if all(gradient is None for gradient in ours):
-                continue
-            inputs = [self.arrays[n] for n in operation.inputs]
-            pulled = operation.pull_back(inputs, ours)
-            for number, gradient in zip(operation.inputs, pulled, strict=True):
-                if gradient is not None and self.values[number].is_float:
-                    before = found.get(number)
-                    found[number] = gradient if before is None else before + gradient
-        found.update(given)
+        arrays = self.arrays | {
+            n: self.to_framework(a, self.arrays[n]) for n, a in (changed or {}).items()
+        }
+        given = {n: self.to_framework(w, self.arrays[n]) for n, w in weights.items()}
+        listed = self.operations if operations is None else operations
+        read = {n for operation in listed for n in operation.inputs}
+
+        def sweep(arrays: Mapping[int, Any], given: Mapping[int, Any]) -> dict[int, Any]:
+            found = dict(given)
+            for operation in reversed(listed):
+                self._pull_back(operation, arrays, found)
+            return found
+
+        found = self.compile(sweep)({n: arrays[n] for n in read}, given)
         return {number: self.to_numpy(gradient) for number, gradient in found.items()}
+
+    def _pull_back(
+        self, operation: Operation, arrays: Mapping[int, Any], found: dict[int, Any]
+    ) -> None:
+        """Add what the gradients by an operation's outputs give to those by its inputs."""
+        ours = [found.get(n) for n in operation.outputs]
+        if all(gradient is None for gradient in ours):
+            return
+        pulled = operation.pull_back([arrays[n] for n in operation.inputs], ours)
+        for number, gradient in zip(operation.inputs, pulled, strict=True):
+            if gradient is not None and self.values[number].is_float:
+                before = found.get(number)
+                found[number] = gradient if before is None else before + gradient
 
     def readers(self) -> dict[int, list[Operation]]:
         """The operations that read each value."""

@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from parity.observe.arrays import as_tensor, dtype_name, to_numpy
-from parity.programs.program import Kind, Operation, Program, Source, Value
+from parity.programs.program import Kind, Operation, Program, Results, Source, Value
 from parity.programs.sources import code_at, users_frame
 
 
@@ -30,20 +30,69 @@ def record_torch(
         inputs: the floating-point and integer arrays the model is called with, by name.
     """
     recorder = _Recorder()
-    for kind, given in (("parameter", tensors), ("input", inputs)):
-        for name, tensor in given.items():
-            recorder.add(tensor, kind, name)
+    given: tuple[tuple[Kind, Mapping[str, Tensor]], ...]
+    given = ("parameter", tensors), ("input", inputs)
+    for kind, named in given:
+        for name, tensor in named.items():
+            recorder.leaves[kind, name] = recorder.add(tensor, kind, name)
     with torch.enable_grad(), sdpa_kernel([SDPBackend.MATH]), _module_names(recorder), recorder:
         returned = call(tensors, inputs)
     named = _named_tensors(returned)
+
+    def rerun(changed: Mapping[int, np.ndarray], weights: Mapping[int, np.ndarray]) -> Results:
+        return _rerun(call, recorder, tensors, inputs, changed, dict(zip(numbers, named)), weights)
+
+    numbers = [recorder.number(tensor) for tensor in named.values()]
     return Program(
         "torch",
         recorder.values,
         recorder.operations,
         {n: t.detach() for n, t in recorder.tensors.items()},
-        {name: recorder.number(tensor) for name, tensor in named.items()},
+        dict(zip(named, numbers, strict=True)),
         _like,
         to_numpy,
+        rerun,
+    )
+
+
+def _rerun(
+    call: Callable[..., Any],
+    recorder: "_Recorder",
+    tensors: Mapping[str, Tensor],
+    inputs: Mapping[str, Tensor],
+    changed: Mapping[int, np.ndarray],
+    outputs: Mapping[int, str],
+    weights: Mapping[int, np.ndarray],
+) -> Results:
+    """Run the model as torch runs it and differentiate the weighted sum of its outputs."""
+    leaves: dict[int, Tensor] = {}
+
+    def fresh(given: Mapping[str, Tensor], kind: Kind) -> dict[str, Tensor]:
+        found = {}
+        for name, tensor in given.items():
+            number = recorder.leaves[kind, name]
+            held = _like(changed[number], tensor) if number in changed else tensor.detach().clone()
+            found[name] = leaves[number] = held.requires_grad_(tensor.requires_grad)
+        return found
+
+    with torch.enable_grad(), sdpa_kernel([SDPBackend.MATH]):
+        returned = _named_tensors(call(fresh(tensors, "parameter"), fresh(inputs, "input")))
+        computed = {number: returned[name] for number, name in outputs.items()}
+        parts = [
+            (as_tensor(weights[n]).to(out.device, out.dtype) * out).sum()
+            for n, out in computed.items()
+            if n in weights and out.requires_grad
+        ]
+        wanted = {n: leaf for n, leaf in leaves.items() if leaf.requires_grad}
+        gradients: Sequence[Tensor | None] = [None] * len(wanted)
+        if parts and wanted:
+            gradients = torch.autograd.grad(sum(parts), list(wanted.values()), allow_unused=True)
+    return (
+        {n: to_numpy(out) for n, out in computed.items()},
+        {
+            n: np.zeros(tuple(leaf.shape)) if gradient is None else to_numpy(gradient)
+            for (n, leaf), gradient in zip(wanted.items(), gradients, strict=True)
+        },
     )
 
 
@@ -69,7 +118,7 @@ def _named_tensors(returned: Any) -> dict[str, Tensor]:
 
 
 def _like(array: np.ndarray, old: Tensor) -> Tensor:
-    """The array as a tensor of the old one's dtype, and of its strides where they repeat nothing."""
+    """The array as a tensor of the old one's dtype, and of its strides unless they repeat."""
     given = as_tensor(np.ascontiguousarray(array)).reshape(old.shape)
     given = given.to(old.device, old.dtype)
     if 0 in old.stride() or given.stride() == old.stride():
@@ -111,9 +160,15 @@ class _Recorder(TorchDispatchMode):
         self.operations: list[Operation] = []
         self.tensors: dict[int, Tensor] = {}
         self.modules: list[str] = []
+        self.leaves: dict[tuple[Kind, str], int] = {}
         self._numbers: dict[int, int] = {}
         self._kept: list[Tensor] = []
         self._sharing: dict[int, list[Tensor]] = {}
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Otherwise torch imports its compiler, for seconds, though nothing is compiled here.
+        return False
 
     def add(self, tensor: Tensor, kind: Kind, name: str = "", producer: int | None = None) -> int:
         """A new value, which the tensor holds from here on."""
