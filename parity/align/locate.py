@@ -8,8 +8,10 @@ what differs is computed before the pair, and what comes after it is right.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
@@ -29,30 +31,45 @@ class State:
     Args:
         operations: the program's own, or edited ones in their places.
         replaced: values that were taken from the target.
-        arrays: every value as it is now.
+        native: every value as it is now, as the framework holds it.
+        arrays: the same as NumPy holds it.
     """
 
     program: Program
     operations: list[Operation]
-    replaced: dict[int, np.ndarray] = field(default_factory=dict)
-    arrays: dict[int, np.ndarray] = field(default_factory=dict)
+    replaced: dict[int, np.ndarray]
+    native: dict[int, Any]
+    arrays: dict[int, np.ndarray]
 
     @classmethod
     def start(cls, program: Program) -> "State":
         arrays = {value.number: value.array for value in program.values}
-        return cls(program, list(program.operations), {}, arrays)
+        return cls(program, list(program.operations), {}, dict(program.arrays), arrays)
+
+    @cached_property
+    def readers(self) -> dict[int, list[Operation]]:
+        return self.program.readers()
 
     def with_changes(
         self, replaced: Mapping[int, np.ndarray], edited: Sequence[Operation] = ()
     ) -> "State":
-        """The state after further replacements and edits, all values computed anew."""
+        """The state after further replacements and edits."""
         operations = list(self.operations)
         for operation in edited:
             operations[operation.number] = operation
-        everything = {**self.replaced, **replaced}
-        arrays = {value.number: value.array for value in self.program.values}
-        arrays |= self.program.replay(everything, None, operations)
-        return State(self.program, operations, everything, arrays)
+        new = State(
+            self.program,
+            operations,
+            {**self.replaced, **replaced},
+            dict(self.native),
+            {**self.arrays, **replaced},
+        )
+        for number, array in replaced.items():
+            new.native[number] = self._native(number, array)
+        for number, array in self._run(replaced, edited, len(operations)):
+            new.native[number] = array
+            new.arrays[number] = self.program.to_numpy(array)
+        return new
 
     def after(
         self,
@@ -60,32 +77,37 @@ class State:
         edited: Sequence[Operation] = (),
         horizon: int = HORIZON,
     ) -> Iterator[tuple[int, np.ndarray]]:
-        """The values that change, in order, of the next `horizon` operations that read them."""
-        by_number = {operation.number: operation for operation in edited}
-        framework, numpy = self.program.to_framework, self.program.to_numpy
-        changed = {n: framework(a, self.program.arrays[n]) for n, a in replaced.items()}
-        first = min(
-            [*by_number, *(op.number for n in replaced for op in self.readers.get(n, ()))],
-            default=len(self.operations),
-        )
+        """The values that change, in order, of the next `horizon` operations that read them.
+
+        It ends early where an operation cannot be run on what it is given.
+        """
+        try:
+            for number, array in self._run(replaced, edited, horizon):
+                yield number, self.program.to_numpy(array)
+        except Exception:
+            return
+
+    def _native(self, number: int, array: np.ndarray) -> Any:
+        return self.program.to_framework(array, self.program.arrays[number])
+
+    def _run(
+        self, replaced: Mapping[int, np.ndarray], edited: Sequence[Operation], horizon: int
+    ) -> Iterator[tuple[int, Any]]:
+        edits = {operation.number: operation for operation in edited}
+        changed = {n: self._native(n, a) for n, a in replaced.items()}
+        fixed = {*replaced, *self.replaced}
+        starts = [op.number for n in replaced for op in self.readers.get(n, ())]
         count = 0
-        for operation in self.operations[first:]:
-            edit = by_number.get(operation.number)
-            if edit is None and not any(n in changed for n in operation.inputs):
+        for number in range(min([*edits, *starts], default=len(self.operations)),
+                            len(self.operations)):  # fmt: skip
+            operation = edits.get(number, self.operations[number])
+            if number not in edits and not any(n in changed for n in operation.inputs):
                 continue
-            operation = edit or operation
-            arrays = [
-                changed[n] if n in changed else framework(self.arrays[n], self.program.arrays[n])
-                for n in operation.inputs
-            ]
-            try:
-                computed = operation.run(arrays)
-            except Exception:
-                return
-            for number, array in zip(operation.outputs, computed, strict=True):
-                if number not in changed and number not in self.replaced:
-                    changed[number] = array
-                    yield number, numpy(array)
+            arrays = [changed[n] if n in changed else self.native[n] for n in operation.inputs]
+            for output, array in zip(operation.outputs, operation.run(arrays), strict=True):
+                if output not in fixed:
+                    changed[output] = array
+                    yield output, array
             count += 1
             if count == horizon:
                 return
@@ -93,12 +115,6 @@ class State:
     def adjoints(self, weights: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
         """The gradients of `sum(weights * values)` by every value, as the program is now."""
         return self.program.adjoints(weights, self.operations, self.arrays)
-
-    @property
-    def readers(self) -> dict[int, list[Operation]]:
-        if not hasattr(self, "_readers"):
-            self._readers = self.program.readers()
-        return self._readers
 
 
 @dataclass(frozen=True)
@@ -108,12 +124,14 @@ class Pair:
     Args:
         array: the target's value as the base lays it out.
         gained: how many values after it agree with the target then, which did not before.
+        settled: whether the last value that the exchange changes nearby is one of these.
     """
 
     base: int
     target: int
     array: np.ndarray
     gained: int
+    settled: bool
 
 
 class Alignment:
@@ -147,18 +165,17 @@ class Alignment:
         return sorted(n for n in found if _counts(program.values[n]))
 
     def best_pair(self, tried: int = 12) -> Pair | None:
-        """The earliest pair that makes the outputs agree, else the one after which most does.
+        """The earliest pair after which all nearby agrees, else the one after which most does.
 
         Where several exchanges before it do the same together, it is the first of these: a wrong
         table enters a layer as cosines and as sines.
         """
         best = None
         for pair in islice(self.pairs(), tried):
-            if self._makes_outputs_agree(pair):
+            if pair.settled or best is None or pair.gained > best.gained:
                 best = pair
+            if pair.settled:
                 break
-            if best is None or pair.gained > best.gained:
-                best = pair
         return best and self._first_before(best)
 
     def _first_before(self, goal: Pair) -> Pair:
@@ -176,10 +193,6 @@ class Alignment:
                 return first
             alignment = Alignment(state, self.target, self.outputs, self.tolerance)
         return goal
-
-    def _makes_outputs_agree(self, pair: Pair) -> bool:
-        state = self.state.with_changes({pair.base: pair.array})
-        return outputs_agree(state, self.target, self.outputs, self.tolerance)
 
     def gained_by(self, edited: Sequence[Operation]) -> int:
         """How many more values agree with the target once these operations replace our own."""
@@ -204,23 +217,27 @@ class Alignment:
                 held = self.target.values[target].array
                 for axes in layouts(held.shape, array.shape):
                     laid_out = lay_out(held, axes, array.shape)
-                    gained = self._gained(base, laid_out)
+                    gained, settled = self._gained(base, laid_out)
                     if gained:
-                        yield Pair(base, target, laid_out, gained)
+                        yield Pair(base, target, laid_out, gained, settled)
                         break
 
-    def _gained(self, base: int, array: np.ndarray) -> int:
-        """How many values after `base` the target holds once it is replaced, without copies."""
+    def _gained(self, base: int, array: np.ndarray) -> tuple[int, bool]:
+        """How many values after `base` the target holds once it is replaced, without copies.
+
+        And whether the last of those that change is one of them.
+        """
         if base in self.outputs:
-            return 1 if self._is_target_output(base, array) else 0
+            found = self._is_target_output(base, array)
+            return int(found), found
         own = Contents([_as_value(array)], self.tolerance)
-        gained = 0
+        gained, settled = 0, False
         for number, computed in self.state.after({base: array}):
-            if number in self.matches or own.holds(computed):
+            if number in self.matches or not says_something(computed) or own.holds(computed):
                 continue
-            if self.missing_contents.holds(computed):
-                gained += 1
-        return gained
+            settled = self.missing_contents.holds(computed)
+            gained += settled
+        return gained, settled
 
     def _is_target_output(self, base: int, array: np.ndarray) -> bool:
         wanted = self.target.values[self.outputs[base]].array

@@ -25,7 +25,7 @@ def measure_rounding(
         epsilon: the unit in the last place, relative: 2.2e-16 in float64.
     """
     outputs, gradients = program.rerun({}, weights)
-    moved = ({n: 0.0 for n in outputs}, {n: 0.0 for n in gradients})
+    moved = (dict.fromkeys(outputs, 0.0), dict.fromkeys(gradients, 0.0))
     leaves = [v for v in program.values if v.kind in ("input", "parameter") and v.is_float]
     for draw in range(DRAWS):
         rng = np.random.default_rng([draw, 71])

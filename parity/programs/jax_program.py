@@ -9,7 +9,7 @@ import numpy as np
 from jax.extend import core as jax_core
 
 from parity.observe.arrays import dtype_name, to_numpy
-from parity.observe.flax_side import compile_fast
+from parity.observe.flax_side import fast_compile_options
 from parity.programs.program import Kind, Operation, Program, Results, Source, Value
 from parity.programs.sources import code_at, is_layer_code, is_users_own
 
@@ -53,7 +53,7 @@ def record_jax(
         lambda array, old: jnp.asarray(array, old.dtype).reshape(old.shape),
         to_numpy,
         rerun,
-        compile_fast,
+        _compile,
     )
 
 
@@ -83,13 +83,19 @@ def _rerun(
         ]
         return sum(parts, start=jnp.zeros(())), returned
 
-    program = compile_fast(jax.value_and_grad(weighted, has_aux=True))
+    program = _compile(jax.value_and_grad(weighted, has_aux=True))
     given = {n: jnp.asarray(w) for n, w in weights.items()}
     (_, returned), gradients = program([leaves[n] for n in moving], given)
     return (
         {n: to_numpy(out) for n, out in zip(outputs, returned, strict=True)},
         {n: to_numpy(gradient) for n, gradient in zip(moving, gradients, strict=True)},
     )
+
+
+def _compile(function: Callable) -> Callable:
+    """One program of a function that runs once; every value is rounded to its own type."""
+    options = {**fast_compile_options(), "xla_allow_excess_precision": False}
+    return jax.jit(function, compiler_options=options)
 
 
 def _named_leaves(tree: Any) -> list[tuple[str, Any]]:
@@ -132,7 +138,7 @@ class _Recorder:
                 found.update(zip(operation.outputs, computed, strict=True))
             return {n: found[n] for n in produced}
 
-        for number, array in compile_fast(program)({n: self.arrays[n] for n in read}).items():
+        for number, array in _compile(program)({n: self.arrays[n] for n in read}).items():
             self.arrays[number] = array
             self.values[number].array = _held(array)
             self.values[number].dtype = dtype_name(array)

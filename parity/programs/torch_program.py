@@ -40,7 +40,8 @@ def record_torch(
     named = _named_tensors(returned)
 
     def rerun(changed: Mapping[int, np.ndarray], weights: Mapping[int, np.ndarray]) -> Results:
-        return _rerun(call, recorder, tensors, inputs, changed, dict(zip(numbers, named)), weights)
+        names = dict(zip(numbers, named, strict=True))
+        return _rerun(call, recorder, tensors, inputs, changed, names, weights)
 
     numbers = [recorder.number(tensor) for tensor in named.values()]
     return Program(
