@@ -12,13 +12,13 @@ def different_mask(evidence: Evidence, value: Computed) -> Iterator[Cause]:
     r, c = value.reference, value.candidate
     if r.dtype != bool or c.dtype != bool or r.ndim < 2:
         return
-    ours, theirs = (_identify_parts(mask, value.read) for mask in (r, c))
+    ours, theirs = (identify_parts(mask, value.read) for mask in (r, c))
     if ours is not None and theirs is not None and ours != theirs:
         wrong, right = (" and ".join(parts) or "no mask" for parts in (theirs, ours))
         yield Cause(f"{wrong}, where the reference has {right}", f"mask by {right}", 0.0)
 
 
-def _identify_parts(mask: np.ndarray, read: Mapping[str, np.ndarray]) -> tuple[str, ...] | None:
+def identify_parts(mask: np.ndarray, read: Mapping[str, np.ndarray]) -> tuple[str, ...] | None:
     """The fewest parts whose conjunction is the mask; () where everything may attend."""
     parts = {name: part for name, part in _parts(mask, read) if not (mask & ~part).any()}
     for count in range(5):

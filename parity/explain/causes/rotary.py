@@ -107,7 +107,7 @@ def _differences(
     if np.allclose(theirs, -ours, TOLERANCE, 0):
         yield "rotated backwards: every angle has the opposite sign", "flip the sign of the sines"
         return
-    right, wrong = _spectrum(ours), _spectrum(theirs)
+    right, wrong = identify_spectrum(ours), identify_spectrum(theirs)
     if right is None or wrong is None:
         shown = [" ".join(f"{f:.4g}" for f in side) for side in (theirs, ours)]
         text = (
@@ -126,7 +126,7 @@ def _differences(
         yield text, f"divide by {right.factor:.6g}"
 
 
-def _spectrum(frequencies: np.ndarray) -> Spectrum | None:
+def identify_spectrum(frequencies: np.ndarray) -> Spectrum | None:
     """Theta from the first two pairs; what the line through them leaves is the scaling."""
     pairs = len(frequencies)
     if pairs < 2 or not (frequencies > 0).all() or frequencies[0] <= frequencies[1]:

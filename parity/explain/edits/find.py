@@ -1,0 +1,73 @@
+"""The smallest edit that makes what follows a difference agree with the target."""
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+import numpy as np
+
+from parity.align.locate import Alignment, Pair
+from parity.explain.edits.arrangements import rearrangements
+from parity.explain.edits.attributes import other_attributes, other_numbers
+from parity.explain.edits.edit import Edit, Proposal
+from parity.explain.edits.functions import other_functions
+from parity.explain.edits.masks import other_masks
+from parity.explain.edits.operands import additions, bypasses, other_operands
+from parity.explain.edits.search import FEWEST_NUMBERS, Search
+from parity.explain.edits.tables import other_tables
+
+# So many later pairs are tried where the one given leaves something nearby unsettled.
+_MOST_PAIRS = 12
+
+Kind = Callable[[Search], Iterator[Proposal]]
+
+# The most telling first: what a later kind says of the same values says less.
+KINDS: tuple[Kind, ...] = (
+    other_masks,
+    other_tables,
+    other_functions,
+    other_attributes,
+    bypasses,
+    other_operands,
+    rearrangements,
+    other_numbers,
+    additions,
+)
+
+
+def find_edit(alignment: Alignment, pair: Pair) -> Edit | None:
+    """The first edit, of the most telling kind, that reproduces what follows the pair; None: none.
+
+    Args:
+        alignment: base and target as they are, up to this difference.
+        pair: from `Alignment.best_pair`.
+    """
+    search = Search(alignment, _whole(alignment, pair))
+    if sum(array.size for array in search.checkpoints.values()) < FEWEST_NUMBERS:
+        return None
+    with np.errstate(all="ignore"):
+        for kind in KINDS:
+            for proposal in kind(search):
+                if search.accepts(proposal.operations):
+                    return _as_edit(search, proposal)
+    return None
+
+
+def _whole(alignment: Alignment, pair: Pair) -> Pair:
+    """The first pair from here on whose exchange settles all nearby: a pair may be a part of it."""
+    later = {number for number in alignment.unmatched if number > pair.base}
+    whole = (pair, *([] if pair.settled else islice(alignment.pairs(later), _MOST_PAIRS)))
+    return next((found for found in whole if found.settled), pair)
+
+
+def _as_edit(search: Search, proposal: Proposal) -> Edit:
+    edited = proposal.operations
+    lines = [op.source for op in edited if op.source.line]
+    return Edit(
+        edited,
+        proposal.base,
+        proposal.target,
+        proposal.fix_base or f"use {proposal.target}",
+        proposal.fix_target or f"use {proposal.base}",
+        base_source=lines[0] if lines else edited[0].source,
+        target_source=search.target_source(edited),
+    )

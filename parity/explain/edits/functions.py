@@ -1,0 +1,249 @@
+"""A function in the place of its relative: activations, softmaxes, norms, poolings."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from math import prod
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from parity.align.layouts import same
+from parity.explain.edits.edit import Proposal, computing
+from parity.explain.edits.search import Block, Search
+from parity.explain.edits.words import axes_text
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu by erf": F.gelu,
+    "gelu by tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "quick gelu, x * sigmoid(1.702 x)": lambda x: x * torch.sigmoid(1.702 * x),
+    "silu": F.silu,
+    "relu": torch.relu,
+    "relu6": F.relu6,
+    "leaky relu of slope 0.01": F.leaky_relu,
+    "elu": F.elu,
+    "selu": F.selu,
+    "celu": F.celu,
+    "softplus": F.softplus,
+    "softsign": F.softsign,
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    "log sigmoid": F.logsigmoid,
+    "hard swish": F.hardswish,
+    "hard sigmoid": F.hardsigmoid,
+    "hard tanh": F.hardtanh,
+    "mish": F.mish,
+    "relu squared": lambda x: torch.relu(x).square(),
+    "square": torch.square,
+    "absolute value": torch.abs,
+    "exp": torch.exp,
+    "sine": torch.sin,
+    "cosine": torch.cos,
+    "tanh(x) - x, tanh shrink": F.tanhshrink,
+}
+IDENTITY = "no activation"
+
+
+def apply(function: Callable[[Tensor], Tensor], x: np.ndarray) -> np.ndarray:
+    return function(torch.from_numpy(np.array(x, np.float64))).numpy()
+
+
+def other_functions(search: Search) -> Iterator[Proposal]:
+    for blocks in search.alike():
+        x, y = search.array(blocks[0].start), search.array(blocks[0].end.outputs[0])
+        x, y = x.astype(np.float64), y.astype(np.float64)
+        if not (np.isfinite(x).all() or np.isneginf(x).any()):
+            continue
+        named = _attention_axes if search.are_scores(blocks[0].start) else axes_text
+        for relatives in (
+            _activations(x, y, search.tolerance),
+            _softmaxes(x, y, search.tolerance, named),
+            _norms(x, y, search.tolerance),
+        ):
+            for base, target, function in relatives:
+                operations = [_through(search, block, function) for block in blocks]
+                yield Proposal(operations, base, target)
+
+
+def _through(search: Search, block: Block, function: Callable[[np.ndarray], np.ndarray]):
+    return computing(search.program, block.end, [block.start], function)
+
+
+Relative = tuple[str, str, Callable[[np.ndarray], np.ndarray]]
+
+
+def _activations(x: np.ndarray, y: np.ndarray, tolerance: float) -> Iterator[Relative]:
+    name = identify_activation(x, y, tolerance)
+    if name is None:
+        return
+    for other, function in ACTIVATIONS.items():
+        if other != name:
+            yield name, other, lambda a, function=function: apply(function, a)
+    yield name, IDENTITY, lambda a: a
+
+
+def identify_activation(x: np.ndarray, y: np.ndarray, tolerance: float) -> str | None:
+    """The name of the function that y is of x, where it is one that is known."""
+    if not np.isfinite(x).all():
+        return None
+    for name, function in ACTIVATIONS.items():
+        if same(apply(function, x), y, tolerance):
+            return name
+    return None
+
+
+def _softmax(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    e = np.exp(x - x.max(axes, keepdims=True))
+    return e / e.sum(axes, keepdims=True)
+
+
+def _attention_axes(axes: tuple[int, ...], shape: Sequence[int]) -> str:
+    """Axes of scores [batch, heads, queries, keys]."""
+    names = ["keys", "queries", "heads", "batch"]
+    counted = [len(shape) - 1 - axis for axis in axes]
+    if any(i >= len(names) for i in counted) or len(shape) < 4:
+        return axes_text(axes, shape)
+    shown = " and ".join(f"the {names[i]}" for i in counted)
+    return f"{shown} (axis {', '.join(str(-1 - i) for i in counted)})"
+
+
+def _softmaxes(
+    x: np.ndarray,
+    y: np.ndarray,
+    tolerance: float,
+    named: Callable[[tuple[int, ...], Sequence[int]], str],
+) -> Iterator[Relative]:
+    single = [(axis,) for axis in range(x.ndim)]
+    ours = next((a for a in single if same(_softmax(x, a), y, tolerance)), None)
+    if ours is not None:
+        base = f"softmax over {named(ours, x.shape)}"
+        for axes in [*single, *combinations(range(x.ndim), 2)]:
+            if axes != ours:
+                text = f"softmax over {named(axes, x.shape)}"
+                yield base, text, lambda a, axes=axes: _softmax(a, axes)
+        yield base, "sigmoid", lambda a: apply(torch.sigmoid, a)
+        yield base, "log softmax", lambda a: np.log(_softmax(a, ours))
+        yield base, "exponentials, not divided by their sum", np.exp
+        plain = lambda a: np.exp(a) / (1 + np.exp(a).sum(ours, keepdims=True))  # noqa: E731
+        yield base, "softmax with one added to the denominator", plain
+        return
+    ours = next((a for a in single if same(np.log(_softmax(x, a)), y, tolerance)), None)
+    if ours is not None:
+        base = f"log softmax over {named(ours, x.shape)}"
+        for axes in single:
+            if axes != ours:
+                text = f"log softmax over {named(axes, x.shape)}"
+                yield base, text, lambda a, axes=axes: np.log(_softmax(a, axes))
+        yield base, "softmax", lambda a: _softmax(a, ours)
+
+
+@dataclass(frozen=True)
+class Norm:
+    """(x - [mean]) / sqrt(var + eps), over the last part of the last axis, or other axes.
+
+    Args:
+        axes: of x once its last axis is split in groups.
+        groups: how many parts the last axis is split in.
+        centered: the mean is taken away.
+        inside: eps is inside the root; else it is added to the root.
+        unbiased: the variance is divided by n - 1.
+    """
+
+    axes: tuple[int, ...]
+    groups: int
+    centered: bool
+    inside: bool
+    unbiased: bool
+    eps: float
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        split = x.reshape(*x.shape[:-1], self.groups, -1)
+        mean = split.mean(self.axes, keepdims=True) if self.centered else 0.0
+        kept = split - mean
+        n = prod(split.shape[axis] for axis in self.axes)
+        var = np.square(kept).sum(self.axes, keepdims=True) / (n - 1 if self.unbiased else n)
+        root = np.sqrt(var + self.eps) if self.inside else np.sqrt(var) + self.eps
+        return (kept / root).reshape(x.shape)
+
+
+def _norms(x: np.ndarray, y: np.ndarray, tolerance: float) -> Iterator[Relative]:
+    ours = identify_norm_of(x, y, tolerance)
+    if ours is None:
+        return
+    for other in _related(ours, x.shape):
+        yield (*_different(ours, other, x.shape), other)
+
+
+def _different(ours: Norm, other: Norm, shape: tuple[int, ...]) -> tuple[str, str]:
+    """What of the two norms differs, alone."""
+    if ours.centered != other.centered:
+        texts = {
+            True: "layer norm: the mean is taken away",
+            False: "RMS norm: no mean is taken away",
+        }
+        return texts[ours.centered], texts[other.centered]
+    if ours.unbiased != other.unbiased:
+        texts = {True: "variance over n - 1 (unbiased)", False: "variance over n"}
+        return texts[ours.unbiased], texts[other.unbiased]
+    if ours.inside != other.inside:
+        texts = {True: "epsilon inside the root", False: "epsilon added to the root"}
+        return texts[ours.inside], texts[other.inside]
+    spread = "variance" if ours.centered else "mean of squares"
+    return tuple(f"{spread} {_over(norm, shape)}" for norm in (ours, other))  # type: ignore[return-value]
+
+
+def _over(norm: Norm, shape: tuple[int, ...]) -> str:
+    last = len(shape)
+    if norm.axes == (last - 1, last):
+        return f"over all {shape[-1]} of the last axis"
+    if norm.axes == (last,):
+        return f"over {shape[-1] // norm.groups} each of the {norm.groups} parts of the last axis"
+    return f"over {axes_text([a for a in norm.axes if a < last - 1] or [last - 1], shape)}"
+
+
+def identify_norm_of(x: np.ndarray, y: np.ndarray, tolerance: float) -> Norm | None:
+    """The norm over the last axis, or one of its parts, that y is of x."""
+    if x.ndim < 2 or x.shape[-1] < 2 or not np.isfinite(x).all():
+        return None
+    last = x.ndim
+    for groups in (1, *(n for n in range(2, x.shape[-1] // 2 + 1) if x.shape[-1] % n == 0)):
+        axes = (last - 1, last) if groups == 1 else (last,)
+        for centered in (True, False):
+            split = x.reshape(*x.shape[:-1], groups, -1)
+            kept = split - split.mean(axes, keepdims=True) if centered else split
+            part = y.reshape(split.shape)
+            root = (kept * kept).sum(axes) / (kept * part).sum(axes)
+            if not same(kept / np.expand_dims(root, axes), part, tolerance):
+                continue
+            for unbiased in (False, True):
+                n = prod(split.shape[a] for a in axes)
+                var = np.square(kept).sum(axes) / (n - 1 if unbiased else n)
+                for inside in (True, False):
+                    rest = root**2 - var if inside else root - np.sqrt(var)
+                    eps = float(np.median(rest))
+                    scale = 1e-9 * float(np.abs(var).max() if inside else np.sqrt(var).max())
+                    if eps > -scale and np.ptp(rest) <= max(scale, 1e-4 * abs(eps)):
+                        return Norm(axes, groups, centered, inside, unbiased, max(eps, 0.0))
+    return None
+
+
+def _related(ours: Norm, shape: tuple[int, ...]) -> Iterator[Norm]:
+    """Norms that differ in one thing."""
+    yield replace(ours, centered=not ours.centered)
+    yield replace(ours, unbiased=not ours.unbiased)
+    if ours.eps:
+        yield replace(ours, inside=not ours.inside)
+    last = len(shape)
+    for groups in range(1, shape[-1] // 2 + 1):
+        if shape[-1] % groups == 0 and groups != ours.groups:
+            axes = (last - 1, last) if groups == 1 else (last,)
+            yield replace(ours, groups=groups, axes=axes)
+    for axes in ((0,), (last - 2,), (0, last - 2), (last - 2, last - 1, last)):
+        if (
+            min(axes) >= 0
+            and axes != ours.axes
+            and prod(shape[a] for a in axes if a < last - 1) > 1
+        ):
+            yield replace(ours, axes=axes, groups=1)

@@ -1,0 +1,215 @@
+"""Tables that no input enters: cosines and sines of angles, slopes, biases by position."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from parity.align.layouts import same
+from parity.explain.causes.rotary import identify_spectrum
+from parity.explain.edits.edit import Proposal, with_input, with_output
+from parity.explain.edits.search import Search
+from parity.explain.edits.words import number
+from parity.programs.program import Operation
+
+# Angles are solved through arctangents of numbers rounded to float64.
+_TOLERANCE = 1e-8
+_LARGEST_SHIFT = 64
+
+
+@dataclass(frozen=True)
+class Angles:
+    """amplitude * exp(i frequencies (t + offset)) for t = 0, 1, ...: a table [T, W].
+
+    Args:
+        order: which frequency stands in which column.
+    """
+
+    frequencies: np.ndarray
+    order: np.ndarray
+    offset: float
+    amplitude: float
+
+    def turns(self, length: int, order: np.ndarray) -> np.ndarray:
+        angles = np.outer(np.arange(length) + self.offset, self.frequencies[order])
+        return self.amplitude * np.exp(1j * angles)
+
+
+def other_tables(search: Search) -> Iterator[Proposal]:
+    ours = _tables(search, search.static & {n for op in search.window for n in op.inputs})
+    theirs = {
+        n: search.target.values[n].array
+        for n in search.target_values
+        if n in search.target_static and _says_something(search.target.values[n].array)
+    }
+    yield from _other_angles(search, ours, theirs)
+    for n, held in ours.items():
+        for m in theirs:
+            for wanted in search.in_layout_of(m, held.shape):
+                if not same(held, wanted, search.tolerance):
+                    yield from _exchanged(search, n, held, wanted)
+
+
+def _tables(search: Search, numbers: set[int]) -> dict[int, np.ndarray]:
+    found = {n: search.array(n) for n in sorted(numbers) if n not in search.alignment.matches}
+    return {n: a for n, a in found.items() if _says_something(a)}
+
+
+def _says_something(array: np.ndarray) -> bool:
+    return array.dtype.kind == "f" and array.size > 2 and bool(np.ptp(array) > 0)
+
+
+def _other_angles(
+    search: Search, ours: dict[int, np.ndarray], theirs: dict[int, np.ndarray]
+) -> Iterator[Proposal]:
+    """Cosines and sines of other angles, written into the base's tables."""
+    right = list(_identified(ours))
+    wrong = list(_identified(theirs)) if right else []
+    for (cos, sin, base), (_, _, target) in product(right, wrong):
+        if len(base.frequencies) != len(target.frequencies):
+            continue
+        turns = target.turns(_flat(ours[cos]).shape[0], base.order)
+        operations: dict[int, Operation] = {}
+        for n, part in ((cos, np.real(turns)), (sin, np.imag(turns))):
+            for operation in _with_table(search, n, part.reshape(ours[n].shape), operations):
+                operations[operation.number] = operation
+        for base_text, target_text in _angle_texts(base, target, search.sizes):
+            yield Proposal(list(operations.values()), base_text, target_text)
+            break
+
+
+def _with_table(
+    search: Search, n: int, table: np.ndarray, before: dict[int, Operation]
+) -> list[Operation]:
+    """The table computed as another one, or read as another one where it is given."""
+    producer = search.program.producer(n)
+    change = lambda _: table  # noqa: E731
+    if producer is not None:
+        operation = before.get(producer.number, search.state.operations[producer.number])
+        return [with_output(search.program, operation, change)]
+    return [
+        with_input(search.program, before.get(op.number, op), op.inputs.index(n), change)
+        for op in search.window
+        if n in op.inputs
+    ]
+
+
+def _flat(table: np.ndarray) -> np.ndarray:
+    """[T, W], where the other axes are of length one."""
+    return table.reshape([n for n in table.shape if n > 1] or [1])
+
+
+def _identified(tables: dict[int, np.ndarray]) -> Iterator[tuple[int, int, Angles]]:
+    """Pairs of tables that are cosines and sines of the same angles."""
+    flat = {n: _flat(table) for n, table in tables.items()}
+    flat = {n: table for n, table in flat.items() if table.ndim == 2 and len(table) > 2}
+    for (n, cos), (m, sin) in product(flat.items(), flat.items()):
+        if n != m and cos.shape == sin.shape:
+            angles = _solve(cos + 1j * sin)
+            if angles is not None:
+                yield n, m, angles
+
+
+def _solve(turns: np.ndarray) -> Angles | None:
+    length = np.abs(turns)
+    amplitude = float(length.mean())
+    if amplitude == 0 or not np.allclose(length, amplitude, _TOLERANCE, 0):
+        return None
+    found = np.angle(turns[1] * turns[0].conj())
+    # Made exact at ever later positions.
+    relative = np.angle(turns * turns[0].conj())
+    for t in range(1, len(turns)):
+        found = (relative[t] + 2 * np.pi * np.round((found * t - relative[t]) / (2 * np.pi))) / t
+    moving = np.abs(found) > 1e-12
+    if not moving.any():
+        return None
+    first = int(np.argmax(np.abs(found)))
+    offset = float(np.angle(turns[0, first]) / found[first])
+    whole = round(offset)
+    if abs(offset - whole) > 1e-6 or abs(whole) > _LARGEST_SHIFT:
+        return None
+    predicted = amplitude * np.exp(1j * np.outer(np.arange(len(turns)) + whole, found))
+    if not same(predicted, turns, _TOLERANCE):
+        return None
+    frequencies: list[float] = []
+    order = []
+    for f in found:
+        at = next((i for i, g in enumerate(frequencies) if abs(f - g) <= _TOLERANCE * abs(g)), None)
+        if at is None:
+            at = len(frequencies)
+            frequencies.append(float(f))
+        order.append(at)
+    return Angles(np.array(frequencies), np.array(order), float(whole), amplitude)
+
+
+def _angle_texts(base: Angles, target: Angles, sizes: list[int]) -> Iterator[tuple[str, str]]:
+    if abs(base.amplitude - target.amplitude) > _TOLERANCE:
+        yield tuple(f"cosines and sines times {number(a.amplitude)}" for a in (base, target))  # type: ignore[misc]
+    elif base.offset != target.offset:
+        yield tuple(f"rotary positions from {a.offset:g} on" for a in (base, target))  # type: ignore[misc]
+    elif np.allclose(base.frequencies, -target.frequencies, _TOLERANCE, 0):
+        yield "rotated forwards", "rotated backwards: every angle has the opposite sign"
+    elif not np.allclose(base.frequencies, target.frequencies, _TOLERANCE, 0):
+        yield _frequency_texts(base.frequencies, target.frequencies, sizes)
+
+
+def _frequency_texts(base: np.ndarray, target: np.ndarray, sizes: list[int]) -> tuple[str, str]:
+    right, wrong = identify_spectrum(base), identify_spectrum(target)
+    if right is None or wrong is None:
+        texts = [" ".join(f"{f:.4g}" for f in side) for side in (base, target)]
+        return tuple(f"rotation by {text} per position" for text in texts)  # type: ignore[return-value]
+    if abs(wrong.theta / right.theta - 1) <= _TOLERANCE:
+        return tuple(f"rotary frequencies {s.scaling()}" for s in (right, wrong))  # type: ignore[return-value]
+    width = 2 * len(base)
+    other = width * np.log(right.theta) / np.log(wrong.theta)
+    if round(other) in sizes and abs(other - round(other)) < 1e-6:
+        return tuple(  # type: ignore[return-value]
+            f"rotary frequencies theta**(-2i / {n}), theta {right.theta:g}"
+            for n in (width, round(other))
+        )
+    return f"rotary base theta {right.theta:g}", f"rotary base theta {wrong.theta:g}"
+
+
+def _exchanged(search: Search, n: int, held: np.ndarray, wanted: np.ndarray) -> Iterator[Proposal]:
+    operations = _with_table(search, n, wanted, {})
+    what = f"a table of {' x '.join(map(str, held.shape))}"
+    for axis in range(held.ndim):
+        for step in range(-min(held.shape[axis] - 1, 8), min(held.shape[axis], 9)):
+            if step and held.shape[axis] > abs(step) + 2 and _is_shifted(held, wanted, axis, step):
+                yield Proposal(
+                    operations, f"{what} from position 0 on", f"{what} from position {step} on"
+                )
+                return
+    for axis in range(held.ndim):
+        rest = tuple(i for i in range(held.ndim) if i != axis)
+        with np.errstate(all="ignore"):
+            along = (wanted * held).sum(rest) / np.square(held).sum(rest)
+        shape = [-1 if i == axis else 1 for i in range(held.ndim)]
+        if held.shape[axis] * 3 <= held.size and same(
+            held * along.reshape(shape), wanted, _TOLERANCE
+        ):
+            shown = " ".join(f"{value:.4g}" for value in along)
+            yield Proposal(operations, what, f"the same table times {shown} along axis {axis}")
+            return
+    yield Proposal(
+        operations, what, f"other numbers in {what}: {_start(wanted)} for {_start(held)}"
+    )
+
+
+def _start(table: np.ndarray) -> str:
+    return " ".join(f"{value:.4g}" for value in table.ravel()[:4]) + " ..."
+
+
+def _is_shifted(held: np.ndarray, wanted: np.ndarray, axis: int, step: int) -> bool:
+    a, b = np.moveaxis(held, axis, 0), np.moveaxis(wanted, axis, 0)
+    a, b = (a[step:], b[:-step]) if step > 0 else (a[:step], b[-step:])
+    return bool(np.ptp(a, 0).any()) and same(b, a, _TOLERANCE)
+
+
+def holds_rotation(search: Search, operations: list[Operation]) -> bool:
+    """Whether these operations read cosines and sines of the same angles."""
+    read = {n for operation in operations for n in operation.inputs}
+    tables = {n: search.array(n) for n in read & search.static}
+    held = {n: table for n, table in tables.items() if _says_something(table)}
+    return next(_identified(held), None) is not None
