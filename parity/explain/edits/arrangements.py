@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from itertools import islice, permutations, product
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from parity.align.layouts import same
 from parity.explain.edits.edit import Proposal, with_input, with_output
@@ -31,7 +33,7 @@ class Place:
     number: int
     array: np.ndarray
     text: str
-    change: Callable[[Callable[[np.ndarray], np.ndarray]], list[Operation]]
+    change: Callable[[Callable[[Tensor], Tensor]], list[Operation]]
 
 
 def _places(search: Search) -> Iterator[Place]:
@@ -110,8 +112,8 @@ def find_permutation(
     return None
 
 
-def permuted(array: np.ndarray, factors: Sequence[int], order: Sequence[int]) -> np.ndarray:
-    return array.reshape(factors).transpose(order).reshape(array.shape)
+def permuted(array: Tensor, factors: Sequence[int], order: Sequence[int]) -> Tensor:
+    return array.reshape(*factors).permute(*order).reshape(array.shape)
 
 
 def _factored(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
@@ -164,7 +166,8 @@ def _untransposed(
     search: Search, place: Place, factors: tuple[int, ...], order: tuple[int, ...]
 ) -> Operation | None:
     """The transpose that is missing in the target, where undoing it gives the order."""
-    wanted, number = permuted(place.array, factors, order), place.number
+    wanted = permuted(torch.from_numpy(place.array), factors, order).numpy()
+    number = place.number
     for _ in range(5):
         operation = search.program.producer(number)
         if operation is None or len(operation.inputs) != 1:
@@ -186,10 +189,10 @@ def _pairs(search: Search) -> Iterator[Proposal]:
             if n % a:
                 continue
 
-            def split(x: np.ndarray, a: int = a, n: int = n) -> np.ndarray:
+            def split(x: Tensor, a: int = a, n: int = n) -> Tensor:
                 return x.reshape(*x.shape[:-1], a, n // a).swapaxes(-1, -2).reshape(x.shape)
 
-            def joined(x: np.ndarray, a: int = a, n: int = n) -> np.ndarray:
+            def joined(x: Tensor, a: int = a, n: int = n) -> Tensor:
                 return x.reshape(*x.shape[:-1], n // a, a).swapaxes(-1, -2).reshape(x.shape)
 
             operations: dict[int, Operation] = {}
@@ -226,14 +229,16 @@ def _flipped(search: Search) -> Iterator[Proposal]:
         for axes in _reversed_axes(array):
             text = f"{what} reversed along {'axes' if len(axes) > 1 else 'axis'} "
             text += ", ".join(map(str, axes))
-            yield Proposal(change(lambda a, axes=axes: np.flip(a, axes)), f"{what} as it is", text)
+            yield Proposal(
+                change(lambda a, axes=axes: torch.flip(a, axes)), f"{what} as it is", text
+            )
         if array.ndim >= 2 and array.shape[-1] == array.shape[-2]:
             yield Proposal(
-                change(lambda a: np.swapaxes(a, -1, -2)), f"{what} as it is", f"{what} transposed"
+                change(lambda a: a.swapaxes(-1, -2)), f"{what} as it is", f"{what} transposed"
             )
         if array.ndim >= 3 and array.shape[0] == array.shape[1]:
             yield Proposal(
-                change(lambda a: np.swapaxes(a, 0, 1)),
+                change(lambda a: a.swapaxes(0, 1)),
                 f"{what} as it is",
                 f"{what} with its first two axes swapped",
             )
@@ -255,7 +260,7 @@ def _moved(search: Search) -> Iterator[Proposal]:
             way = "later" if step > 0 else "earlier"
             where = f"by {abs(step)} {way} along axis {axis} of {array.ndim}"
             yield Proposal(
-                change(lambda a, axis=axis, step=step: np.roll(a, step, axis)),
+                change(lambda a, axis=axis, step=step: torch.roll(a, step, axis)),
                 f"{what} as it is",
                 f"{what} rolled {where}",
             )
@@ -266,8 +271,7 @@ def _moved(search: Search) -> Iterator[Proposal]:
             )
 
 
-def shifted(array: np.ndarray, axis: int, step: int) -> np.ndarray:
-    new = np.roll(array, step, axis)
-    gone = np.moveaxis(new, axis, 0)
-    gone[slice(0, step) if step > 0 else slice(step, None)] = 0
-    return new
+def shifted(array: Tensor, axis: int, step: int) -> Tensor:
+    kept = array.narrow(axis, max(0, -step), array.shape[axis] - abs(step))
+    gap = torch.zeros_like(array.narrow(axis, 0, abs(step)))
+    return torch.cat([gap, kept] if step > 0 else [kept, gap], axis)

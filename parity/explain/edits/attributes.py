@@ -5,8 +5,9 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
+import torch
 
-from parity.explain.edits.edit import Proposal, with_input
+from parity.explain.edits.edit import Proposal, on_copies, with_input
 from parity.explain.edits.search import Search
 from parity.explain.edits.words import axes_text, number, spoken, stem
 from parity.programs.program import Operation
@@ -25,7 +26,11 @@ def other_attributes(search: Search) -> Iterator[Proposal]:
         for name, value in first.attributes.items():
             alike = [op for op in operations if op.attributes.get(name) == value]
             for changes, base, target in _changes(search, first, name, value):
-                yield Proposal([op.edited(**changes) for op in alike], base, target)
+                edited = [op.edited(**changes) for op in alike]
+                if isinstance(value, bool):
+                    # Statistics are written where a flag says that a model is trained.
+                    edited = [on_copies(op) for op in edited]
+                yield Proposal(edited, base, target)
 
 
 Change = tuple[Mapping[str, Any], str, str]
@@ -36,6 +41,9 @@ def _changes(search: Search, operation: Operation, name: str, value: Any) -> Ite
     what = spoken(operation)
     if name in _AXES and shape:
         yield from _other_axes(what, name, value, shape)
+    elif name == "training":
+        texts = {True: "the batch's own statistics (training)", False: "running statistics"}
+        yield {name: not value}, f"{what} by {texts[value]}", f"{what} by {texts[not value]}"
     elif isinstance(value, bool):
         yield {name: not value}, f"{what} with {name}={value}", f"{what} with {name}={not value}"
     elif name == "approximate":
@@ -163,7 +171,7 @@ _COUNTS = frozenset(
 
 def _with_number(search: Search, operation: Operation, name: str | int, value: float) -> Operation:
     if isinstance(name, int):
-        return with_input(search.program, operation, name, lambda a: np.full_like(a, value))
+        return with_input(search.program, operation, name, lambda a: torch.full_like(a, value))
     return operation.edited(**{name: value})
 
 

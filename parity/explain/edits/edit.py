@@ -2,13 +2,18 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
+import jax
 import numpy as np
+import torch
+from torch import Tensor
 
+from parity.observe.arrays import as_tensor
 from parity.programs.program import Operation, Program, Run, Source
 
-Function = Callable[..., np.ndarray]
+Function = Callable[..., Tensor]
 
 
 @dataclass(frozen=True)
@@ -54,8 +59,7 @@ def with_input(program: Program, operation: Operation, index: int, change: Funct
 
     def wrap(run: Run) -> Run:
         def changed(arrays: Sequence[Any]) -> Sequence[Any]:
-            old = arrays[index]
-            new = program.to_framework(change(program.to_numpy(old)), old)
+            new = _native(program, change, arrays[index], [arrays[index]])
             return run([*arrays[:index], new, *arrays[index + 1 :]])
 
         return changed
@@ -72,8 +76,7 @@ def with_output(
     def wrap(run: Run) -> Run:
         def changed(arrays: Sequence[Any]) -> Sequence[Any]:
             first, *others = run(arrays[:count])
-            read = [program.to_numpy(a) for a in arrays[count:]]
-            return [program.to_framework(change(program.to_numpy(first), *read), first), *others]
+            return [_native(program, change, first, [first, *arrays[count:]]), *others]
 
         return changed
 
@@ -91,8 +94,7 @@ def computing(
     old = program.arrays[operation.outputs[0]]
 
     def run(arrays: Sequence[Any]) -> Sequence[Any]:
-        new = function(*(program.to_numpy(a) for a in arrays))
-        return [program.to_framework(np.broadcast_to(new, tuple(old.shape)), old)]
+        return [_native(program, function, old, arrays)]
 
     def make_run(changes: Mapping[str, Any]) -> Run:
         return run
@@ -100,6 +102,62 @@ def computing(
     return replace(
         operation, inputs=tuple(inputs), outputs=operation.outputs[:1], make_run=make_run
     )
+
+
+def _native(program: Program, function: Function, like: Any, arrays: Sequence[Any]) -> Any:
+    """The function of a framework's arrays, with the shape and dtype of one of them."""
+    if program.framework == "torch":
+        return _shaped(function(*arrays), like.shape).to(like.dtype)
+    return _of_jax(function, jax.ShapeDtypeStruct(like.shape, like.dtype))(*arrays)
+
+
+def _shaped(tensor: Tensor, shape: Sequence[int]) -> Tensor:
+    shape = tuple(shape)
+    return (
+        tensor.reshape(shape) if tensor.numel() == prod(shape) else tensor.expand(shape)
+    ).clone()
+
+
+def _of_jax(function: Function, like: jax.ShapeDtypeStruct) -> Callable:
+    """A function of tensors as one of jax's arrays, which may be traced and differentiated."""
+
+    def tensors(arrays: Sequence[Any]) -> list[Tensor]:
+        return [as_tensor(np.asarray(a)) for a in arrays]
+
+    def compute(*arrays: Any) -> np.ndarray:
+        return _shaped(function(*tensors(arrays)), like.shape).numpy().astype(like.dtype)
+
+    def pull_back(arrays: Sequence[Any], gradient: Any) -> list[np.ndarray]:
+        leaves = [t.requires_grad_(t.is_floating_point()) for t in tensors(arrays)]
+        with torch.enable_grad():
+            computed = _shaped(function(*leaves), like.shape)
+        found = torch.autograd.grad(
+            computed, leaves, as_tensor(np.asarray(gradient)), allow_unused=True
+        )
+        return [
+            np.zeros(leaf.shape, a.dtype) if g is None else g.numpy().astype(a.dtype)
+            for leaf, g, a in zip(leaves, found, arrays, strict=True)
+        ]
+
+    @jax.custom_vjp
+    def run(*arrays: Any) -> Any:
+        return jax.pure_callback(compute, like, *arrays)
+
+    def backward(arrays: Any, gradient: Any) -> tuple:
+        shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in arrays]
+        return tuple(jax.pure_callback(pull_back, shapes, arrays, gradient))
+
+    run.defvjp(lambda *arrays: (run(*arrays), arrays), backward)
+    return run
+
+
+def on_copies(operation: Operation) -> Operation:
+    """The operation on copies of what it reads, which it might write."""
+
+    def wrap(run: Run) -> Run:
+        return lambda arrays: run([a.clone() if isinstance(a, Tensor) else a for a in arrays])
+
+    return replace(operation, make_run=lambda changes: wrap(operation.make_run(changes)))
 
 
 def reading(operation: Operation, numbers: Mapping[int, int]) -> Operation:

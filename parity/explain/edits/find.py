@@ -8,6 +8,7 @@ import numpy as np
 from parity.align.locate import Alignment, Pair
 from parity.explain.edits.arrangements import rearrangements
 from parity.explain.edits.attributes import other_attributes, other_numbers
+from parity.explain.edits.convolutions import other_convolutions
 from parity.explain.edits.edit import Edit, Proposal
 from parity.explain.edits.functions import other_functions
 from parity.explain.edits.masks import other_masks
@@ -26,6 +27,7 @@ KINDS: tuple[Kind, ...] = (
     other_tables,
     other_functions,
     other_attributes,
+    other_convolutions,
     bypasses,
     other_operands,
     rearrangements,

@@ -14,6 +14,7 @@ from parity.align.layouts import same
 from parity.explain.edits.edit import Proposal, computing
 from parity.explain.edits.search import Block, Search
 from parity.explain.edits.words import axes_text
+from parity.programs.program import Operation
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu by erf": F.gelu,
@@ -46,7 +47,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 IDENTITY = "no activation"
 
 
-def apply(function: Callable[[Tensor], Tensor], x: np.ndarray) -> np.ndarray:
+def _of_numpy(function: Callable[[Tensor], Tensor], x: np.ndarray) -> np.ndarray:
     return function(torch.from_numpy(np.array(x, np.float64))).numpy()
 
 
@@ -67,11 +68,11 @@ def other_functions(search: Search) -> Iterator[Proposal]:
                 yield Proposal(operations, base, target)
 
 
-def _through(search: Search, block: Block, function: Callable[[np.ndarray], np.ndarray]):
+def _through(search: Search, block: Block, function: Callable[[Tensor], Tensor]) -> Operation:
     return computing(search.program, block.end, [block.start], function)
 
 
-Relative = tuple[str, str, Callable[[np.ndarray], np.ndarray]]
+Relative = tuple[str, str, Callable[[Tensor], Tensor]]
 
 
 def _activations(x: np.ndarray, y: np.ndarray, tolerance: float) -> Iterator[Relative]:
@@ -80,7 +81,7 @@ def _activations(x: np.ndarray, y: np.ndarray, tolerance: float) -> Iterator[Rel
         return
     for other, function in ACTIVATIONS.items():
         if other != name:
-            yield name, other, lambda a, function=function: apply(function, a)
+            yield name, other, function
     yield name, IDENTITY, lambda a: a
 
 
@@ -89,14 +90,14 @@ def identify_activation(x: np.ndarray, y: np.ndarray, tolerance: float) -> str |
     if not np.isfinite(x).all():
         return None
     for name, function in ACTIVATIONS.items():
-        if same(apply(function, x), y, tolerance):
+        if same(_of_numpy(function, x), y, tolerance):
             return name
     return None
 
 
-def _softmax(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
-    e = np.exp(x - x.max(axes, keepdims=True))
-    return e / e.sum(axes, keepdims=True)
+def _softmax(x: Tensor, axes: tuple[int, ...]) -> Tensor:
+    e = torch.exp(x - x.amax(axes, keepdim=True))
+    return e / e.sum(axes, keepdim=True)
 
 
 def _attention_axes(axes: tuple[int, ...], shape: Sequence[int]) -> str:
@@ -116,26 +117,35 @@ def _softmaxes(
     named: Callable[[tuple[int, ...], Sequence[int]], str],
 ) -> Iterator[Relative]:
     single = [(axis,) for axis in range(x.ndim)]
-    ours = next((a for a in single if same(_softmax(x, a), y, tolerance)), None)
+    ours = next(
+        (a for a in single if same(_of_numpy(lambda t, a=a: _softmax(t, a), x), y, tolerance)), None
+    )
     if ours is not None:
         base = f"softmax over {named(ours, x.shape)}"
         for axes in [*single, *combinations(range(x.ndim), 2)]:
             if axes != ours:
                 text = f"softmax over {named(axes, x.shape)}"
                 yield base, text, lambda a, axes=axes: _softmax(a, axes)
-        yield base, "sigmoid", lambda a: apply(torch.sigmoid, a)
-        yield base, "log softmax", lambda a: np.log(_softmax(a, ours))
-        yield base, "exponentials, not divided by their sum", np.exp
-        plain = lambda a: np.exp(a) / (1 + np.exp(a).sum(ours, keepdims=True))  # noqa: E731
+        yield base, "sigmoid", torch.sigmoid
+        yield base, "log softmax", lambda a: _softmax(a, ours).log()
+        yield base, "exponentials, not divided by their sum", torch.exp
+        plain = lambda a: a.exp() / (1 + a.exp().sum(ours, keepdim=True))  # noqa: E731
         yield base, "softmax with one added to the denominator", plain
         return
-    ours = next((a for a in single if same(np.log(_softmax(x, a)), y, tolerance)), None)
+    ours = next(
+        (
+            a
+            for a in single
+            if same(_of_numpy(lambda t, a=a: _softmax(t, a).log(), x), y, tolerance)
+        ),
+        None,
+    )
     if ours is not None:
         base = f"log softmax over {named(ours, x.shape)}"
         for axes in single:
             if axes != ours:
                 text = f"log softmax over {named(axes, x.shape)}"
-                yield base, text, lambda a, axes=axes: np.log(_softmax(a, axes))
+                yield base, text, lambda a, axes=axes: _softmax(a, axes).log()
         yield base, "softmax", lambda a: _softmax(a, ours)
 
 
@@ -158,13 +168,13 @@ class Norm:
     unbiased: bool
     eps: float
 
-    def __call__(self, x: np.ndarray) -> np.ndarray:
+    def __call__(self, x: Tensor) -> Tensor:
         split = x.reshape(*x.shape[:-1], self.groups, -1)
-        mean = split.mean(self.axes, keepdims=True) if self.centered else 0.0
+        mean = split.mean(self.axes, keepdim=True) if self.centered else 0.0
         kept = split - mean
         n = prod(split.shape[axis] for axis in self.axes)
-        var = np.square(kept).sum(self.axes, keepdims=True) / (n - 1 if self.unbiased else n)
-        root = np.sqrt(var + self.eps) if self.inside else np.sqrt(var) + self.eps
+        var = kept.square().sum(self.axes, keepdim=True) / (n - 1 if self.unbiased else n)
+        root = (var + self.eps).sqrt() if self.inside else var.sqrt() + self.eps
         return (kept / root).reshape(x.shape)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from parity.explain.causes.masks import identify_parts
 from parity.explain.edits.edit import Proposal, computing, with_output
@@ -118,7 +119,7 @@ def _masked(search: Search, masking: _Masking, allowed: np.ndarray, fill: float)
         search.program,
         masking.operation,
         [masking.scores],
-        lambda scores: np.where(allowed, scores, fill),
+        lambda scores: scores.masked_fill(torch.tensor(~allowed), fill),
     )
 
 
@@ -139,8 +140,8 @@ def _unmasked_base(search: Search) -> Iterator[Proposal]:
             edited = with_output(
                 search.program,
                 operation,
-                lambda s, allowed=allowed, fill=fill: np.where(
-                    allowed, s, -np.inf if fill is None else fill
+                lambda s, allowed=allowed, fill=fill: s.masked_fill(
+                    torch.tensor(~allowed), -np.inf if fill is None else fill
                 ),
             )
             yield Proposal(

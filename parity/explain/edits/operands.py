@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from parity.explain.edits.attributes import solutions
 from parity.explain.edits.edit import Proposal, computing, reading, with_input, with_output
-from parity.explain.edits.functions import ACTIVATIONS, Norm, apply
+from parity.explain.edits.functions import ACTIVATIONS, Norm
 from parity.explain.edits.search import Block, Search
 from parity.explain.edits.tables import holds_rotation
 from parity.explain.edits.words import number, spoken, stem
@@ -36,7 +37,7 @@ def bypasses(search: Search) -> Iterator[Proposal]:
             for fill, word in ((0.0, "added"), (1.0, "multiplied")):
                 edited = [
                     with_input(
-                        search.program, op, index, lambda a, fill=fill: np.full_like(a, fill)
+                        search.program, op, index, lambda a, fill=fill: torch.full_like(a, fill)
                     )
                     for op in operations
                     if index < len(op.inputs)
@@ -203,11 +204,11 @@ def _bias_moved(search: Search) -> Iterator[Proposal]:
             value = search.program.values[n]
             if value.kind != "parameter" or value.array.ndim != 1:
                 continue
-            bare = with_input(search.program, operation, index, np.zeros_like)
+            bare = with_input(search.program, operation, index, torch.zeros_like)
             for later in search.window:
                 held = search.array(later.outputs[0])
                 if later.number > operation.number and held.shape[-1:] == value.array.shape:
-                    moved = with_output(search.program, later, np.add, [n])
+                    moved = with_output(search.program, later, torch.add, [n])
                     what = value.name or "the bias"
                     base, target = (
                         f"{what} added before {spoken(later)}",
@@ -247,17 +248,17 @@ def additions(search: Search) -> Iterator[Proposal]:
         where = _value_text(search, n)
         for function, extra, text in _extras(search, held):
             yield Proposal(change(function, extra), f"no {text}", f"{text} on {where}")
-        for form, function in (("multiplied by {}", np.multiply), ("plus {}", np.add)):
+        for form, function in (("multiplied by {}", torch.mul), ("plus {}", torch.add)):
 
             def edited(c: float, function: Any = function, change: Any = change) -> list[Operation]:
                 return change(lambda a, c=c: function(a, c), ())
 
-            for c in solutions(search, edited, 1.0 if function is np.multiply else 0.0):
+            for c in solutions(search, edited, 1.0 if function is torch.mul else 0.0):
                 text = form.format(number(c, search.sizes))
                 yield Proposal(edited(c), f"{where} as it is", f"{where} {text}")
 
 
-Change = Callable[[Callable[..., np.ndarray], Sequence[int]], list[Operation]]
+Change = Callable[[Callable[..., Tensor], Sequence[int]], list[Operation]]
 
 
 def _places(search: Search) -> Iterator[tuple[int, Change]]:
@@ -286,9 +287,9 @@ def _places(search: Search) -> Iterator[tuple[int, Change]]:
 
 def _extras(
     search: Search, held: np.ndarray
-) -> Iterator[tuple[Callable[..., np.ndarray], Sequence[int], str]]:
+) -> Iterator[tuple[Callable[..., Tensor], Sequence[int], str]]:
     for name, function in ACTIVATIONS.items():
-        yield lambda a, function=function: apply(function, a), (), name
+        yield function, (), name
     for n in search.matched_leaves:
         value = search.program.values[n]
         if n in search.leaves and value.kind != "parameter":
@@ -297,9 +298,9 @@ def _extras(
         for axis in _axes_of(value.array.shape, held.shape):
             shape = [-1 if i == axis else 1 for i in range(held.ndim)] if axis is not None else None
             for word, function in (
-                ("plus", np.add),
-                ("times", np.multiply),
-                ("minus", np.subtract),
+                ("plus", torch.add),
+                ("times", torch.mul),
+                ("minus", torch.sub),
             ):
                 yield (
                     lambda a, b, function=function, shape=shape: function(
@@ -310,16 +311,16 @@ def _extras(
                 )
     for low, dtype in _LOW.items():
         yield (
-            lambda a, dtype=dtype: torch.from_numpy(np.array(a)).to(dtype).double().numpy(),
+            lambda a, dtype=dtype: a.to(dtype).to(a.dtype),
             (),
             f"rounding to {low}",
         )
     for c in search.target_numbers:
         if c > 0 and np.isfinite(c):
-            yield lambda a, c=c: c * np.tanh(a / c), (), f"soft cap {c:g} * tanh(x / {c:g})"
-            yield lambda a, c=c: np.clip(a, -c, c), (), f"clipping to {c:g}"
-            yield lambda a, c=c: np.minimum(a, c), (), f"clipping from above at {c:g}"
-            yield lambda a, c=c: np.maximum(a, c), (), f"clipping from below at {c:g}"
+            yield lambda a, c=c: c * torch.tanh(a / c), (), f"soft cap {c:g} * tanh(x / {c:g})"
+            yield lambda a, c=c: a.clamp(-c, c), (), f"clipping to {c:g}"
+            yield lambda a, c=c: a.clamp(max=c), (), f"clipping from above at {c:g}"
+            yield lambda a, c=c: a.clamp(min=c), (), f"clipping from below at {c:g}"
         if 0 < c < 0.01 and held.ndim > 1:
             last = held.ndim
             for centered, name in ((True, "layer norm"), (False, "RMS norm")):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
+import torch
 
 from parity.align.layouts import same
 from parity.explain.causes.rotary import identify_spectrum
@@ -84,7 +85,8 @@ def _with_table(
 ) -> list[Operation]:
     """The table computed as another one, or read as another one where it is given."""
     producer = search.program.producer(n)
-    change = lambda _: table  # noqa: E731
+    held = torch.tensor(table)
+    change = lambda _: held  # noqa: E731
     if producer is not None:
         operation = before.get(producer.number, search.state.operations[producer.number])
         return [with_output(search.program, operation, change)]
