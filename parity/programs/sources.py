@@ -1,6 +1,7 @@
 """The line of the user's code that asked for an operation."""
 
 import linecache
+import os
 import sysconfig
 from functools import cache
 from pathlib import Path
@@ -12,7 +13,8 @@ _LIBRARIES = (
     *("jaxtyping", "beartype", "einops", "chex", "parity"),
 )
 _STANDARD = str(Path(sysconfig.get_paths()["stdlib"]).resolve())
-_PARITY = str(Path(__file__).resolve().parents[1])
+# With its separator: a user may well have a folder called parity_something beside it.
+_PARITY = f"{Path(__file__).resolve().parents[1]}{os.sep}"
 
 
 @cache
