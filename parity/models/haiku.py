@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -42,12 +43,9 @@ def haiku_model(
         parts = "(transformed, parameters, state)" if stateful else "(transformed, parameters)"
         raise NotComparableError(f"jax: {parts} is needed, got {len(given) + 1} parts")
 
-    def make(**chosen: Any) -> Any:
-        return transformed.init(random_key(), *args, **kwargs, **chosen)
-
     kinds: dict[str, str] = {}
     with _noting(kinds):
-        made = given or initialize(make, options)
+        made = given or initialize(partial(transformed.init, random_key()), args, kwargs, options)
     trees = given if given else (made if stateful else [made])
     names = ("params", "state")
     held = ArrayTree(dict(zip(names, trees, strict=False)))

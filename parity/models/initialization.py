@@ -1,33 +1,65 @@
 """Variables that a model initializes itself, from its inputs."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from parity.models.failures import blaming
 from parity.observe.flax_side import compile_fast
 from parity.observe.settings import NotComparableError
 
 
-def initialize(make: Callable[..., Any], options: Mapping[str, Any]) -> Any:
-    """What make(**options) returns, computed by one compiled program.
+def initialize(
+    make: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    options: Mapping[str, Any],
+) -> Any:
+    """What make(*args, **kwargs, **options) returns, computed by one compiled program.
 
-    Some layers can be initialized in training alone (Haiku's BatchNorm), so that on failure the
-    options that are True or False are tried the other way round, one at a time.
+    Floating-point inputs are given in float32 first, the dtype of the parameters that most
+    libraries make: a scan refuses a carry that changes its dtype. Some layers can be initialized in
+    training alone (Haiku's BatchNorm), so that on failure the options that are True or False are
+    tried the other way round, one at a time.
 
     Raises:
         NotComparableError: with the first failure.
     """
     failure = None
-    for tried in _variants(options):
-        try:
-            with blaming("the JAX side does not initialize"):
-                return compile_fast(lambda chosen=tried: make(**chosen))()
-        except NotComparableError as error:
-            failure = failure or error
+    for chosen in _variants(options):
+        for as_given in (False, True):
+            given = (args, kwargs) if as_given else narrowed(args, kwargs)
+            try:
+                with blaming("the JAX side does not initialize"):
+                    return _compiled(make, *given, chosen)
+            except NotComparableError as error:
+                failure = failure or error
     assert failure is not None
     raise failure
+
+
+def _compiled(
+    make: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    options: Mapping[str, Any],
+) -> Any:
+    return compile_fast(lambda: make(*args, **kwargs, **options))()
+
+
+def narrowed(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """The inputs with float64 arrays as float32."""
+
+    def narrow(leaf: Any) -> Any:
+        is_wide = isinstance(leaf, np.ndarray | jax.Array) and leaf.dtype == np.float64
+        return np.asarray(leaf, np.float32) if is_wide else leaf
+
+    return (
+        [jax.tree.map(narrow, arg) for arg in args],
+        {name: jax.tree.map(narrow, arg) for name, arg in kwargs.items()},
+    )
 
 
 def _variants(options: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

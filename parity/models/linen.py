@@ -2,14 +2,15 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
 
 from parity.models.failures import JAX_RUNS, blaming
-from parity.models.initialization import initialize, random_key
+from parity.models.initialization import initialize, narrowed, random_key
 from parity.models.model import JaxModel
-from parity.models.trees import ArrayTree, by_call, floating, library_class
+from parity.models.trees import ArrayTree, by_call, floating, library_class, widest
 from parity.observe.settings import NotComparableError
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def linen_model(
         args, kwargs: inputs.
         options: further arguments of the call; "rngs" goes to `apply`, as ever.
     """
+    import flax.linen as nn
     from flax.core import meta, unfreeze
 
     if module.scope is not None:
@@ -58,12 +60,24 @@ def linen_model(
     ) -> Any:
         filled = held.filled(given_arrays)
         mutable = [collection for collection in filled if collection != "params"]
-        with blaming(JAX_RUNS):
+        dtype = widest(given_arrays)
+        with blaming(JAX_RUNS), nn.intercept_methods(partial(_set_carries, dtype)):
             return module.apply(filled, *args, mutable=mutable, **kwargs, **options)[0]
 
     trainable = frozenset(name for name in floating(arrays) if name.startswith("params/"))
-    kinds = by_call(arrays, called_kinds(lambda: call({}, args, kwargs)))
+    kinds = by_call(arrays, called_kinds(call, args, kwargs))
     return JaxModel(arrays, trainable, call, bool(given), options, kinds)
+
+
+def _set_carries(dtype: Any, call: Any, args: Any, kwargs: Any, context: Any) -> Any:
+    """Let recurrent cells start from a carry of the run's dtype, not of their parameters' default.
+
+    A bound module is a copy that lives as long as the call.
+    """
+    for layer in (context.module, *vars(context.module).values()):
+        if dtype is not None and hasattr(type(layer), "initialize_carry"):
+            object.__setattr__(layer, "param_dtype", layer.dtype or dtype)
+    return call(*args, **kwargs)
 
 
 def _with_collections(tree: Mapping[str, Any]) -> dict[str, Any]:
@@ -77,7 +91,7 @@ def _initialized(
     from flax.core import unfreeze
 
     options = {name: value for name, value in options.items() if name != "rngs"}
-    made = initialize(lambda **chosen: module.init(_keys(), *args, **kwargs, **chosen), options)
+    made = initialize(partial(module.init, _keys()), args, kwargs, options)
     return {"params": {}, **unfreeze(made)}
 
 
@@ -108,22 +122,28 @@ def _missing_collections(
     return {name: tree for name, tree in initialized.items() if name not in variables}
 
 
-def called_kinds(run: Callable[[], Any]) -> dict[str, str]:
-    """The class of every Linen layer that a call runs, by path, in order; {} where it fails."""
+def called_kinds(
+    model_call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, str]:
+    """The class of every layer that a call runs, by path, in order; {} where it fails.
+
+    A class of the user's own has its bare name, one derived from Linen's the name of that.
+    """
     import flax.linen as nn
 
     called: dict[str, str] = {}
 
     def note(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
         layer, path = context.module, "/".join(context.module.path)
-        if path not in called and (kind := library_class(layer, "flax.linen")):
+        if path not in called:
+            kind = library_class(layer, "flax.linen") or type(layer).__name__
             transposed = getattr(layer, "transpose_kernel", False)
             called[path] = f"{kind}(transpose_kernel)" if transposed else kind
         return call(*args, **kwargs)
 
     try:
         with nn.intercept_methods(note):
-            jax.eval_shape(run)
+            jax.eval_shape(lambda: model_call({}, *narrowed(args, kwargs)))
     except NotComparableError:
         # Whoever calls the model next is told why it does not run.
         return {}

@@ -49,8 +49,8 @@ class JaxModel:
         loaded: whether the arrays are the user's own, or only what initialization made.
         options: further keyword arguments, already part of `call`.
         kinds: for arrays of layers that their library or class tells: the layer's library and
-            class, such as "linen.Dense", "nnx.Conv", "equinox.Linear", "haiku.LSTM"; in the order
-            in which the layers are called where that is known.
+            class, such as "linen.Dense", "nnx.Conv", "equinox.Linear", "haiku.LSTM", or the name
+            of a class of the user's own; in the order of calls where that is known.
     """
 
     arrays: dict[str, np.ndarray]

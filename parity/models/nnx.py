@@ -8,7 +8,7 @@ import jax
 
 from parity.models.failures import JAX_RUNS, blaming
 from parity.models.model import JaxModel
-from parity.models.trees import ArrayTree, floating, owner_kinds
+from parity.models.trees import ArrayTree, floating, owner_kinds, widest
 from parity.observe.settings import NotComparableError
 
 
@@ -38,6 +38,18 @@ def nnx_model(model: Any, states: Sequence[Any], options: Mapping[str, Any]) -> 
     def call(given: Mapping[str, jax.Array], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         filled = [tree.filled(given) for tree in trees]
         with blaming(JAX_RUNS):
-            return nnx.merge(graph, filled[0], random, filled[1])(*args, **kwargs, **options)
+            merged = nnx.merge(graph, filled[0], random, filled[1])
+            if dtype := widest(given):
+                _set_carries(merged, dtype)
+            return merged(*args, **kwargs, **options)
 
     return JaxModel(parameters | others, floating(parameters), call, True, options, kinds)
+
+
+def _set_carries(module: Any, dtype: Any) -> None:
+    """Let recurrent cells start from a carry of the run's dtype, not of their parameters'."""
+    from flax import nnx
+
+    for _, node in nnx.iter_graph(module):
+        if hasattr(type(node), "initialize_carry"):
+            node.param_dtype = node.dtype or dtype

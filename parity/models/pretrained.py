@@ -41,7 +41,7 @@ def pretrained_model(
     elif loaded:
         tree = model.params
     else:
-        tree = initialize(lambda: model.init_weights(random_key(), model.input_shape), {})
+        tree = initialize(model.init_weights, [random_key(), model.input_shape], {}, {})
     held = ArrayTree(dict(tree), "params/")
     arrays = held.arrays()
 
@@ -51,5 +51,5 @@ def pretrained_model(
         with blaming(JAX_RUNS):
             return model(*args, params=held.filled(given_arrays), **kwargs, **options)
 
-    kinds = by_call(arrays, called_kinds(lambda: call({}, args, kwargs)))
+    kinds = by_call(arrays, called_kinds(call, args, kwargs))
     return JaxModel(arrays, floating(arrays), call, loaded, options, kinds)

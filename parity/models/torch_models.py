@@ -1,6 +1,7 @@
 """A torch module, or a function and its tensors, as a `TorchModel`."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -64,11 +65,26 @@ def _of_module(module: nn.Module, options: Mapping[str, Any]) -> TorchModel:
         # Statistics and caches are updated in place.
         given = {name: t.clone() if name in buffers else t for name, t in tensors.items()}
         own = {name: held[name].clone() for name in buffers if name not in given}
-        with blaming(TORCH_RUNS):
+        with blaming(TORCH_RUNS), _default_of(tensors):
             return functional_call(module, given | own, tuple(args), {**kwargs, **options})
 
     arrays = {name: as_array(tensor) for name, tensor in held.items()}
     return TorchModel(arrays, frozenset(free), call, module, options, aliases)
+
+
+@contextmanager
+def _default_of(tensors: Mapping[str, torch.Tensor]) -> Iterator[None]:
+    """Under float64 parameters, let what a model makes itself be float64 too, as in JAX.
+
+    `torch.full(size, torch.finfo(x.dtype).min)`, as masks are made, would overflow float32.
+    """
+    before = torch.get_default_dtype()
+    wide = any(tensor.dtype == torch.float64 for tensor in tensors.values())
+    torch.set_default_dtype(torch.float64 if wide else before)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def _tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
@@ -99,7 +115,7 @@ def _of_function(function: Callable[..., Any], tree: Any, options: Mapping[str, 
         tensors: Mapping[str, torch.Tensor], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
         given = [tensors.get(name, leaf) for name, leaf in zip(names, leaves, strict=True)]
-        with blaming(TORCH_RUNS):
+        with blaming(TORCH_RUNS), _default_of(tensors):
             return function(pytree.tree_unflatten(given, structure), *args, **kwargs, **options)
 
     trainable = frozenset(name for name, tensor in held.items() if tensor.is_floating_point())

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+_CELLS = ("LSTMCell", "OptimizedLSTMCell", "GRUCell", "SimpleCell", "LSTM", "VanillaRNN")
+
 
 @dataclass(frozen=True)
 class ArrayTree:
@@ -54,6 +56,12 @@ def floating(arrays: Mapping[str, np.ndarray]) -> frozenset[str]:
     return frozenset(n for n, array in arrays.items() if jnp.issubdtype(array.dtype, jnp.floating))
 
 
+def widest(arrays: Mapping[str, Any]) -> Any:
+    """The widest floating-point dtype among the arrays; None where there is none."""
+    floats = {a.dtype for a in arrays.values() if jnp.issubdtype(a.dtype, jnp.floating)}
+    return max(floats, key=lambda dtype: dtype.itemsize, default=None)
+
+
 def library_class(owner: object, package: str) -> str | None:
     """`linen.Dense` for a class of a library or derived from one; None for a class of its user's.
 
@@ -68,20 +76,27 @@ def library_class(owner: object, package: str) -> str | None:
     return None
 
 
-def owner_kinds(root: Any, names: Mapping[str, Any], package: str) -> dict[str, str]:
-    """For the arrays of a tree of objects: the layer that holds each, where it is a library's."""
+def owner_kinds(root: Any, names: Iterable[str], package: str) -> dict[str, str]:
+    """For the arrays of a tree of objects: the layer that holds each, where it is a library's.
+
+    The arrays of a recurrent cell's own layers have the cell's kind.
+    """
     kinds = {}
     for name in names:
-        owner = root
+        found, owner = [library_class(root, package) or ""], root
         for key in name.split("/")[:-1]:
             owner = _member(owner, key)
-        if kind := library_class(owner, package):
+            found.append(library_class(owner, package) or "")
+        cells = [kind for kind in found if is_cell(kind)]
+        if kind := [found[-1], *cells[:1]][-1]:
             kinds[name] = kind
     return kinds
 
 
 def by_call(arrays: Iterable[str], called: Mapping[str, str]) -> dict[str, str]:
     """The kind of the layer of every array, in the order in which the layers are called.
+
+    The arrays of a recurrent cell's own layers have the cell's kind.
 
     Args:
         arrays: names that begin with a collection.
@@ -91,7 +106,18 @@ def by_call(arrays: Iterable[str], called: Mapping[str, str]) -> dict[str, str]:
     owners = {name: name.partition("/")[2].rpartition("/")[0] for name in arrays}
     known = [name for name, owner in owners.items() if owner in position]
     known.sort(key=lambda name: position[owners[name]])
-    return {name: called[owners[name]] for name in known}
+    kinds = {}
+    for name in known:
+        parts = owners[name].split("/")
+        above = ["/".join(parts[:i]) for i in range(len(parts))]
+        cells = [called[path] for path in above if is_cell(called.get(path, ""))]
+        kinds[name] = cells[0] if cells else called[owners[name]]
+    return kinds
+
+
+def is_cell(kind: str) -> bool:
+    """Whether a layer is a recurrent cell, which has layers of its own for its gates."""
+    return kind.partition(".")[2] in _CELLS
 
 
 def _member(owner: Any, key: str) -> Any:
