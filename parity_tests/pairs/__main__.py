@@ -4,7 +4,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from parity_tests.pairs.answers import ask
+from parity_tests.pairs.answers import STATUS, ask
 from parity_tests.pairs.table import PAIRS, Pair
 
 
@@ -17,7 +17,7 @@ def row(pair: Pair) -> str:
         return f"{pair!s:<58} RAISES {error!r:.120} {where.filename}:{where.lineno}"
     right = answer.verdict == pair.verdict
     placed = named = "-"
-    said = answer.message.strip()[:150]
+    said = answer.message.strip()[:150] if answer.verdict == STATUS[2] else ""
     if pair.verdict == "different":
         placed, named = (
             "yes" if check else "NO" for check in (answer.placed(pair), answer.named(pair))

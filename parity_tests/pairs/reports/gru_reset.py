@@ -19,16 +19,16 @@ class Net(tnn.Module):
 
 
 def cell(params, h, x):
-    xr, xz, xn = jnp.split(x @ params["gru"]["ih"], 3, -1)
-    hr, hz, hn = jnp.split(h @ params["gru"]["hh"], 3, -1)
+    xr, xz, xn = jnp.split(x @ params["w_ih"], 3, -1)
+    hr, hz, hn = jnp.split(h @ params["w_hh"], 3, -1)
     r, z = jax.nn.sigmoid(xr + hr), jax.nn.sigmoid(xz + hz)
     n = jnp.tanh(xn + r * hn)
     return (1 - z) * n + z * h
 
 
 def cell_of_paper(params, h, x):
-    hidden = params["gru"]["hh"]
-    xr, xz, xn = jnp.split(x @ params["gru"]["ih"], 3, -1)
+    hidden = params["w_hh"]
+    xr, xz, xn = jnp.split(x @ params["w_ih"], 3, -1)
     hr, hz = jnp.split(h @ hidden[:, :10], 2, -1)
     r, z = jax.nn.sigmoid(xr + hr), jax.nn.sigmoid(xz + hz)
     n = jnp.tanh(xn + (r * h) @ hidden[:, 10:])  # fault
@@ -47,7 +47,11 @@ def unrolled(step):
     return run
 
 
-PARAMS = {"gru": {"ih": jnp.zeros((3, 15)), "hh": jnp.zeros((5, 15))}}
+KEYS = jax.random.split(jax.random.key(0))
+PARAMS = {
+    "w_ih": jax.random.normal(KEYS[0], (3, 15)),
+    "w_hh": jax.random.normal(KEYS[1], (5, 15)),
+}
 
 
 def build_torch():

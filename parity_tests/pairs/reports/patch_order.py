@@ -3,7 +3,7 @@
 https://github.com/gupta-abhay/pytorch-vit/issues/7
 """
 
-import jax.numpy as jnp
+import jax
 import torch
 from torch import nn as tnn
 
@@ -35,7 +35,8 @@ def projected(cut):
         x = cut(x)
         return x @ params["proj"]["weight"] + params["proj"]["bias"]  # fault
 
-    return embed, {"proj": {"weight": jnp.zeros((12, 5)), "bias": jnp.zeros(5)}}
+    weight = jax.random.normal(jax.random.key(0), (12, 5))
+    return embed, {"proj": {"weight": weight, "bias": weight[0]}}
 
 
 def build_torch():

@@ -49,10 +49,14 @@ def faulty_scan(params, x):
     return scan(params, x, step=lambda raw: raw)
 
 
+def random(*shape):
+    return 0.3 * jax.random.normal(jax.random.key(len(shape)), shape)
+
+
 PARAMS = {
-    "dt_proj": {"kernel": jnp.zeros((WIDTH, WIDTH)), "bias": jnp.zeros(WIDTH)},
-    "bc_proj": {"kernel": jnp.zeros((WIDTH, 2 * STATE)), "bias": jnp.zeros(2 * STATE)},
-    "a_log": jnp.zeros((WIDTH, STATE)),
+    "dt_proj": {"kernel": random(WIDTH, WIDTH), "bias": random(WIDTH)},
+    "bc_proj": {"kernel": random(WIDTH, 2 * STATE), "bias": random(2 * STATE)},
+    "a_log": random(WIDTH, STATE),
 }
 
 

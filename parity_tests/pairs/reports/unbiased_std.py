@@ -3,7 +3,7 @@
 https://github.com/pytorch/pytorch/issues/50010
 """
 
-import jax.numpy as jnp
+import jax
 import torch
 from torch import nn as tnn
 
@@ -29,7 +29,9 @@ def standardized_by_n(params, x):
     return x @ params["out"]["weight"] + params["out"]["bias"]
 
 
-PARAMS = {"out": {"weight": jnp.zeros((4, 3)), "bias": jnp.zeros(3)}}
+PARAMS = {
+    "out": {"weight": jax.random.normal(jax.random.key(0), (4, 3)), "bias": jax.numpy.ones(3)}
+}
 
 
 def build_torch():
