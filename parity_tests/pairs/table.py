@@ -224,7 +224,11 @@ PAIRS = [
     *_report("flipped_convolution", "2x5x7", r"flip|revers|mirror"),
     *_report("distillation_temperature", "4x5 4x5", r"\b9\b|temperature|factor"),
     *_report("squeeze_excite", "2x6x3x4", r"relu|order|moved|activation"),
-    *_report("logit_scale", "4x5 4x6", r"exp"),
+    *_report(
+        "logit_scale",
+        "4x5 4x6",
+        r"(no|without|skip|bypass|missing).*exp|where the reference has .*\bexp\b(?! \()",
+    ),
     *_report("state_space_softplus", "2x5x4", r"softplus"),
     *_report("softplus_beta", "4x3", r"softplus|\b5\b|0\.2\b"),
     *_report("focal_arguments", ":inputs", r"0\.25.*2|2.*0\.25|swap|alpha|gamma"),

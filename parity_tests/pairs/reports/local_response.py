@@ -26,7 +26,8 @@ class FlaxNet(nn.Module):
     def __call__(self, x):
         x = nn.Conv(7, (1, 1), name="conv")(x.transpose(0, 2, 3, 1))
         window, padding = (1, 1, 1, 5), ((0, 0), (0, 0), (0, 0), (2, 2))
-        total = jax.lax.reduce_window(x * x, 0.0, jax.lax.add, window, (1, 1, 1, 1), padding)
+        x2 = x * x
+        total = jax.lax.reduce_window(x2, 0.0, jax.lax.add, window, (1,) * 4, padding)  # fault
         x = x / (2.0 + self.alpha * total) ** 0.75  # fault
         return x.transpose(0, 3, 1, 2)
 
