@@ -5,12 +5,13 @@ The order of an array's axes, as `Slot.order` has it: "in out" ([*in, *out] of a
 "flipped" where the library does not flip a transposed convolution's kernel; "" where it is unknown.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from parity.models.model import JaxModel
 from parity.models.trees import is_cell
 from parity.weights.units import Role, Slot, Unit, bare_slot, leaf_role
+from parity.weights.uses import Use
 
 _KINDS: dict[str, tuple[Role, str]] = {
     **{
@@ -41,15 +42,16 @@ _GATES = {
 }
 
 
-def jax_units(model: JaxModel, used: Sequence[str] = ()) -> list[Unit]:
+def jax_units(model: JaxModel, uses: Mapping[str, Use] | None = None) -> list[Unit]:
     """Every array of a JAX model, by layer.
 
     Args:
         model: the model.
-        used: names of arrays in the order of their first use, where it is known.
+        uses: what a run does with the arrays, in the order of first use, where it is known.
     """
+    uses = uses or {}
     order: dict[str, int] = {}
-    for name in [*used, *model.kinds, *model.arrays]:
+    for name in [*uses, *model.kinds, *model.arrays]:
         order.setdefault(name, len(order))
     collections = any(name.startswith("params/") for name in model.arrays)
     paths = {n: n.partition("/")[2] if collections else n for n in model.arrays}
@@ -57,7 +59,7 @@ def jax_units(model: JaxModel, used: Sequence[str] = ()) -> list[Unit]:
     owners: dict[str, list[Slot]] = {}
     kinds: dict[str, str] = {}
     for name, path in paths.items():
-        owner, slot = _slot(model, name, path)
+        owner, slot = _slot(model, name, path, uses.get(name, Use()))
         kind = model.kinds.get(name, "")
         if name in cells:
             owner, kind = cells[name]
@@ -70,7 +72,7 @@ def jax_units(model: JaxModel, used: Sequence[str] = ()) -> list[Unit]:
     ]
 
 
-def _slot(model: JaxModel, name: str, path: str) -> tuple[str, Slot]:
+def _slot(model: JaxModel, name: str, path: str, use: Use) -> tuple[str, Slot]:
     """The layer that an array belongs to, and the array."""
     owner, _, leaf = path.rpartition("/")
     shape = model.arrays[name].shape
@@ -84,6 +86,9 @@ def _slot(model: JaxModel, name: str, path: str) -> tuple[str, Slot]:
         # Haiku keeps statistics in modules below the norm.
         owner = owner.partition("/~/")[0]
     slot = replace(bare_slot(name, shape, name in model.trainable, role), order=axes)
+    if use.axes and not axes and role in ("matrix", "array") and len(use.axes) == len(shape):
+        used: Role = "array" if use.batch else "matrix"
+        slot = replace(slot, role=used, axes=use.axes)
     return (path if role == "array" else owner), slot
 
 

@@ -18,6 +18,7 @@ from parity.weights.renames import as_torch, rename
 from parity.weights.tokens import Words, read_names, similarity
 from parity.weights.torch_units import alias_units, torch_units
 from parity.weights.units import Unit, singles
+from parity.weights.uses import Use
 from parity.weights.weight_map import Entry, WeightMap
 
 # A pairing that costs less leaves no array out.
@@ -25,6 +26,7 @@ _WHOLE = 1.0
 _IMPOSSIBLE = 1e6
 # Another torch layer is an alternative where it fits almost as well.
 _NEAR = 0.1
+_MOST = 4
 
 
 def find_map(
@@ -32,8 +34,8 @@ def find_map(
     jax_model: JaxModel,
     renames: Mapping[str, str] | None = None,
     *,
-    torch_order: Sequence[str] = (),
-    jax_order: Sequence[str] = (),
+    torch_uses: Mapping[str, Use] | None = None,
+    jax_uses: Mapping[str, Use] | None = None,
 ) -> WeightMap:
     """The map between two models' arrays, by layers, names, order and shapes.
 
@@ -43,10 +45,10 @@ def find_map(
     Args:
         torch_model, jax_model: the two sides.
         renames: JAX names, or patterns of them, to torch's: {"layers_*": "h.*"}.
-        torch_order, jax_order: names of arrays in the order of their first use in a run, where it
-            is known; else the order of definition or of calls.
+        torch_uses, jax_uses: what a run of either side does with its arrays, in the order of first
+            use (`uses.find_uses`), where it is known; else the order of definition or of calls.
     """
-    matcher = _Matcher(torch_model, jax_model, renames or {}, torch_order, jax_order)
+    matcher = _Matcher(torch_model, jax_model, renames or {}, torch_uses, jax_uses)
     matcher.match()
     return matcher.weight_map()
 
@@ -67,12 +69,12 @@ class _Matcher:
         torch_model: TorchModel,
         jax_model: JaxModel,
         renames: Mapping[str, str],
-        torch_order: Sequence[str],
-        jax_order: Sequence[str],
+        torch_uses: Mapping[str, Use] | None,
+        jax_uses: Mapping[str, Use] | None,
     ):
         self.torch, self.jax, self.renames = torch_model, jax_model, renames
-        self.theirs = _of_floats(torch_units(torch_model, torch_order), torch_model.arrays)
-        self.ours = _of_floats(jax_units(jax_model, jax_order), jax_model.arrays)
+        self.theirs = _of_floats(torch_units(torch_model, torch_uses), torch_model.arrays)
+        self.ours = _of_floats(jax_units(jax_model, jax_uses), jax_model.arrays)
         self.found: list[_Found] = []
         self.made: dict[str, Option] = {}
         self.read: set[str] = set()
@@ -131,8 +133,9 @@ class _Matcher:
         for i, j in zip(rows, columns, strict=True):
             if unlike[i, j] < _IMPOSSIBLE:
                 near = np.flatnonzero(unlike[:, j] <= unlike[i, j] + _NEAR)
-                others = sorted((k for k in near if k != i), key=lambda k: unlike[k, j])
-                kept = [pairings[int(k), int(j)] for k in others]
+                total = unlike[:, j] + moved[:, j]
+                others = sorted((k for k in near if k != i), key=lambda k: total[k])
+                kept = [pairings[int(k), int(j)] for k in others[:_MOST]]
                 self._keep(pairings[int(i), int(j)], ours[j].kind, kept, note)
 
     def _costs(
@@ -146,11 +149,16 @@ class _Matcher:
         our_names = {u.path: rename(u.path, self.renames) or u.path for u in [*self.ours, *ours]}
         our_words = read_names(our_names.values())
         their_places, our_places = _places(theirs, ours)
-        unlike = np.full((len(theirs), len(ours)), _IMPOSSIBLE)
+        alike = np.zeros((len(theirs), len(ours)))
+        for i, j in pairings:
+            words: Words = our_words[our_names[ours[j].path]]
+            alike[i, j] = similarity(words, their_words[theirs[i].path])
+        # Names that are like none of the other side's say nothing, their numbers neither.
+        told = float(np.clip((alike.max(0).mean() - 0.4) / 0.3, 0.02, 1))
+        unlike = np.full(alike.shape, _IMPOSSIBLE)
         moved = np.zeros_like(unlike)
         for (i, j), pairing in pairings.items():
-            words: Words = our_words[our_names[ours[j].path]]
-            unlike[i, j] = pairing.cost + 1 - similarity(words, their_words[theirs[i].path])
+            unlike[i, j] = pairing.cost + told * (1 - alike[i, j])
             moved[i, j] = 0.3 * abs(their_places[i] - our_places[j])
         return unlike, moved
 

@@ -117,6 +117,8 @@ def options_of(torch_slot: Slot, jax_slot: Slot) -> list[Option]:
     """Every way to make JAX's array of torch's, best first."""
     if prod(torch_slot.shape) != prod(jax_slot.shape):
         return []
+    if jax_slot.axes:
+        return _as_used(torch_slot, jax_slot)
     mismatch = _mismatch(torch_slot, jax_slot)
     if mismatch is None:
         return []
@@ -125,6 +127,15 @@ def options_of(torch_slot: Slot, jax_slot: Slot) -> list[Option]:
         if all(layout != option.layout for option in options):
             options.append(Option(layout, order, mismatch + cost))
     return sorted(options, key=lambda option: option.cost)
+
+
+def _as_used(torch_slot: Slot, jax_slot: Slot) -> list[Option]:
+    """The options of an array whose axes a run has shown."""
+    axes = jax_slot.axes
+    shape = tuple(jax_slot.shape[axis] for axis in axes)
+    back = tuple(sorted(range(len(axes)), key=lambda i: axes[i]))
+    options = options_of(torch_slot, replace(jax_slot, shape=shape, axes=(), order="in out"))
+    return [replace(o, layout=_plain(permuted(o.layout, back)), order="as used") for o in options]
 
 
 def _mismatch(torch_slot: Slot, jax_slot: Slot) -> float | None:

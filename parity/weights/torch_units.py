@@ -1,13 +1,15 @@
 """The layers of a torch model."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 
 from torch import nn
 
 from parity.models.model import TorchModel
 from parity.weights.layout import Layout, Part, Permuted, Shape, Source, permuted, reshaped
 from parity.weights.units import Role, Slot, Unit, bare_slot, leaf_role
+from parity.weights.uses import Use
 
 _NORMS = (
     nn.LayerNorm,
@@ -18,27 +20,29 @@ _NORMS = (
 )
 
 
-def torch_units(model: TorchModel, used: Sequence[str] = ()) -> list[Unit]:
+def torch_units(model: TorchModel, uses: Mapping[str, Use] | None = None) -> list[Unit]:
     """Every array of a torch model, by layer.
 
     Args:
         model: the model.
-        used: names of arrays in the order of their first use, where it is known.
+        uses: what a run does with the arrays, in the order of first use, where it is known.
     """
-    order = {name: i for i, name in enumerate([*used, *model.arrays])}
+    order: dict[str, int] = {}
+    for name in [*(uses or {}), *model.arrays]:
+        order.setdefault(name, len(order))
     return [
         Unit(unit.path, unit.kind, unit.slots, min(order[slot.name] for slot in unit.slots))
-        for unit in _units(model)
+        for unit in _units(model, uses or {})
     ]
 
 
 def alias_units(model: TorchModel) -> list[Unit]:
     """The layers that hold tied arrays under their further names."""
     arrays = {alias: model.arrays[name] for alias, name in model.aliases.items()}
-    return list(_units(replace(model, arrays=arrays, trainable=frozenset(arrays))))
+    return list(_units(replace(model, arrays=arrays, trainable=frozenset(arrays)), {}))
 
 
-def _units(model: TorchModel) -> Iterator[Unit]:
+def _units(model: TorchModel, uses: Mapping[str, Use]) -> Iterator[Unit]:
     taken: set[str] = set()
     for path, module in model.module.named_modules() if model.module is not None else ():
         reader = _Reader(model, f"{path}." if path else "")
@@ -47,10 +51,10 @@ def _units(model: TorchModel) -> Iterator[Unit]:
             taken |= {slot.name for slot in slots}
             if slots:
                 yield Unit(unit.path, unit.kind, slots)
-    yield from _bare_units(model, [name for name in model.arrays if name not in taken])
+    yield from _bare_units(model, [n for n in model.arrays if n not in taken], uses)
 
 
-def _bare_units(model: TorchModel, names: Sequence[str]) -> Iterator[Unit]:
+def _bare_units(model: TorchModel, names: Sequence[str], uses: Mapping[str, Use]) -> Iterator[Unit]:
     """Arrays of no known layer: `weight` and `bias` together, everything else by itself."""
     owners: dict[str, list[Slot]] = {}
     for name in names:
@@ -62,9 +66,21 @@ def _bare_units(model: TorchModel, names: Sequence[str]) -> Iterator[Unit]:
             name, shape, name in model.trainable, "array" if role == "matrix" else role
         )
         slot = replace(slot, layout=Source(model.aliases.get(name, name)))
+        if role in ("matrix", "array") and (use := uses.get(name, Use())).axes:
+            slot = _as_used(slot, use)
         owners.setdefault(name if role == "array" else owner, []).append(slot)
     for owner, slots in owners.items():
         yield Unit(owner, "", tuple(slots))
+
+
+def _as_used(slot: Slot, use: Use) -> Slot:
+    """An array as the matrix [in, out] that a run multiplies by; a batch of them as it is."""
+    shape = tuple(slot.shape[axis] for axis in use.axes)
+    layout = permuted(slot.layout, use.axes)
+    if use.batch:
+        return replace(slot, layout=layout, shape=shape)
+    size = (use.summed, prod(shape) // use.summed)
+    return replace(slot, role="matrix", layout=reshaped(layout, shape, size), shape=size)
 
 
 class _Reader:

@@ -21,6 +21,8 @@ class Slot:
         shape: of that layout.
         trainable: whether gradients are taken of it.
         order: what is known of JAX's axes: see `jax_units`; "" where nothing is.
+        axes: of JAX's array, the order of axes in which a run multiplies by it, [*in, *out]; ()
+            where that is not known.
     """
 
     name: str
@@ -29,6 +31,7 @@ class Slot:
     shape: Shape
     trainable: bool = True
     order: str = ""
+    axes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

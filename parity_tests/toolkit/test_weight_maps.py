@@ -10,11 +10,13 @@ import pytest
 import torch
 from torch import nn
 
+from parity.align.sides import Inputs, jax_program, torch_program
 from parity.models.jax_models import jax_model
 from parity.models.torch_models import torch_model
 from parity.observe.settings import NotComparableError
 from parity.weights.layout import read_layout
 from parity.weights.matching import find_map
+from parity.weights.uses import find_uses
 from parity.weights.weight_map import WeightMap, read_map
 from parity_tests.toolkit.weight_pairs import PAIRS
 
@@ -222,3 +224,62 @@ def test_nothing_is_copied_that_is_no_weight():
     found = find_map(torch_side, flax)
     assert "num_batches_tracked" not in {name for entry in found.entries for name in entry.torch}
     assert jax.tree.leaves(found.missing_torch) == []
+
+
+class BlindTorch(nn.Module):
+    def __init__(self, names: str):
+        super().__init__()
+        sizes = ((6,), (6,), (6, 6), (6, 6), (4, 6, 6))
+        for name, size in zip(names.split(), sizes, strict=True):
+            self.register_parameter(name, nn.Parameter(torch.randn(size)))
+        self.names = names.split()
+
+    def forward(self, x):
+        a, b, c, d, e = (getattr(self, name) for name in self.names)
+        y = (x - x.mean(-1, keepdim=True)) * b + a
+        y = torch.relu(y @ d) @ c.T
+        return x + torch.einsum("bd,edf->bef", y, e).sum(1)
+
+
+class BlindLinen(linen.Module):
+    names: str
+
+    @linen.compact
+    def __call__(self, x):
+        draw = linen.initializers.normal()
+        shift, scale, first, second, experts = (
+            lambda *size, name=name: self.param(name, draw, size) for name in self.names.split()
+        )
+        y = (x - x.mean(-1, keepdims=True)) * scale(6) + shift(6)
+        y = jax.nn.relu(y @ first(6, 6).T) @ second(6, 6)
+        return x + jnp.einsum("bd,efd->bef", y, experts(4, 6, 6)).sum(1)
+
+
+class BlindNet(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        for i in (2, 9, 4, 0, 7):
+            x = BlindLinen(f"m{i} n{9 - i} o{i} p{9 - i} q{i}", name=f"part{i}")(x)
+        return x
+
+
+def test_names_that_say_nothing_are_made_up_for_by_a_run_of_both_sides():
+    """Bare arrays under meaningless names and numbers, square, in unlike layouts."""
+    torch.manual_seed(0)
+    blocks = [BlindTorch(f"x{i} y{i * 7 % 5} z{i} u{i * 3 % 5} v{4 - i}") for i in range(5)]
+    inputs = [np.random.default_rng(0).normal(size=(3, 6))]
+    theirs, ours = torch_model(nn.Sequential(*blocks)), jax_model(BlindNet(), inputs)
+    fed = Inputs(inputs, {})
+    found = find_map(
+        theirs,
+        ours,
+        torch_uses=find_uses(torch_program(theirs, theirs.arrays, fed, "float64")),
+        jax_uses=find_uses(jax_program(ours, ours.arrays, fed, "float64")),
+    )
+    found.require_complete()
+    arrays = wide(theirs.arrays)
+    expected = theirs.call({n: torch.tensor(a) for n, a in arrays.items()},
+                           [torch.tensor(inputs[0])], {}).detach()  # fmt: skip
+    made = {n: jnp.asarray(a) for n, a in found.to_jax(arrays).items()}
+    out = ours.call(made, [jnp.asarray(inputs[0])], {})
+    np.testing.assert_allclose(out, expected, rtol=1e-10)
