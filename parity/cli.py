@@ -99,8 +99,19 @@ def _parsers() -> tuple[Parser, Parser]:
 
 def _add_arguments(command: Parser) -> None:
     command.add_argument("torch", metavar="FILE.py:FUNCTION", help="returns the torch module")
-    command.add_argument("flax", metavar="FILE.py:FUNCTION", help="returns the Linen module")
+    command.add_argument("jax", metavar="FILE.py:FUNCTION", help="returns the JAX model")
     command.add_argument("--inputs", nargs="+", required=True, metavar="SPEC", help=INPUTS)
+    command.add_argument(
+        "--jax-inputs", nargs="+", metavar="SPEC", help="the JAX side's own, where they differ"
+    )
+    for side in ("torch", "jax"):
+        command.add_argument(
+            f"--{side}-options",
+            nargs="+",
+            default=[],
+            metavar="NAME=VALUE",
+            help=f"further keyword arguments of the {side} model's call: train=False",
+        )
     command.add_argument(
         "--rename",
         action="append",
@@ -110,7 +121,7 @@ def _add_arguments(command: Parser) -> None:
     )
     command.add_argument(
         "--weights",
-        choices=["torch", "flax", "loaded"],
+        choices=["torch", "jax", "loaded"],
         help="whose weights both sides use; loaded: both as they are",
     )
     command.add_argument(
@@ -119,7 +130,7 @@ def _add_arguments(command: Parser) -> None:
     command.add_argument(
         "--reference",
         default="torch",
-        choices=["torch", "flax"],
+        choices=["torch", "jax"],
         help="the side taken to be right; default: torch",
     )
     command.add_argument("--no-grads", action="store_true", help="compare the forward pass alone")
@@ -140,26 +151,27 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _compare_loaded(options: argparse.Namespace) -> int:
-    from parity import loading, report
+    from parity import loading
     from parity.comparison import compare
-    from parity.observe import settings
+    from parity.progress import Progress
 
-    torch_module = loading.call_target(options.torch)
-    built = loading.call_target(options.flax)
-    flax_module, variables = built if isinstance(built, tuple) else (built, None)
-    if not options.json:
-        mode = settings.mode(torch_module) if hasattr(torch_module, "training") else {}
-        print(report.heading(settings.describe() | mode) + "\n", flush=True)
+    torch = loading.call_target(options.torch)
+    jax = loading.call_target(options.jax)
+    progress = Progress(sys.stderr)
     result = compare(
-        torch_module,
-        flax_module,
-        variables,
-        loading.load_inputs(options.inputs),
+        torch,
+        jax,
+        inputs=loading.load_inputs(options.inputs),
+        jax_inputs=loading.load_inputs(options.jax_inputs) if options.jax_inputs else None,
         weights=options.weights,
         renames=loading.parse_renames(options.rename),
         dtype=options.dtype,
         reference=options.reference,
         gradients=not options.no_grads,
+        torch_options=loading.parse_options("--torch-options", options.torch_options),
+        jax_options=loading.parse_options("--jax-options", options.jax_options),
+        report=progress.report,
     )
+    progress.clear()
     print(json.dumps(result.to_dict(), indent=1) if options.json else result)
     return 0 if result.equal else 1

@@ -1,109 +1,267 @@
-"""Compare any torch module with any Linen module: values, gradients, where they differ, why."""
+"""Compare any torch model with any JAX model: outputs, gradients, where they part, why."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-import flax.linen as flax_nn
 import numpy as np
-from torch import nn
 
-from parity.explain.examine import Reference, examine
-from parity.judge.errors import FLOAT64_TOLERANCE
-from parity.judge.values import compare_values
+from parity.align import precision
+from parity.align.locate import Alignment, State
+from parity.align.narrow import Narrowed, compare_operations
+from parity.align.rounding import measure_rounding
+from parity.align.sides import Inputs, is_floating, jax_program, torch_program
+from parity.align.verdict import (
+    Compared,
+    Kind,
+    OutputPair,
+    compare_arrays,
+    pair_outputs,
+    probe_outputs,
+)
+from parity.explain.backward import find_backward_fault
+from parity.explain.faults import Faults, find_forward_faults
+from parity.models.jax_models import jax_model
+from parity.models.model import JaxModel, TorchModel
+from parity.models.torch_models import torch_model
 from parity.observe import settings
-from parity.observe.arrays import is_float
-from parity.observe.pair import Inputs, ModulePair, Weights, input_arrays
-from parity.observe.points import Recording
-from parity.observe.renames import renamer
 from parity.observe.settings import NotComparableError
+from parity.programs.program import Program, Results
 from parity.report import Result
+from parity.weights.sharing import Shared, share_weights
 
+Key = tuple[Kind, str]
 DTYPES = ("float64", "float32", "bfloat16", "float16")
+Report = Callable[[str], None]
 
 
 def compare(
-    torch_module: nn.Module,
-    flax_module: flax_nn.Module,
+    torch: Any,
+    jax: Any,
     variables: Mapping[str, Any] | None = None,
-    inputs: Inputs = (),
+    inputs: Any = (),
     *,
-    weights: Weights | None = None,
+    jax_inputs: Any = None,
+    weights: Literal["torch", "jax", "loaded"] | None = None,
     renames: Mapping[str, str] | None = None,
+    weight_map: str | None = None,
     dtype: str = "float64",
-    reference: Literal["torch", "flax"] = "torch",
+    reference: Literal["torch", "jax"] = "torch",
     gradients: bool = True,
     torch_options: Mapping[str, Any] | None = None,
-    flax_options: Mapping[str, Any] | None = None,
-    sizes: Mapping[str, float] | None = None,
+    jax_options: Mapping[str, Any] | None = None,
+    report: Report = lambda line: None,
 ) -> Result:
-    """Hold a Flax module against a torch module, whole.
+    """Hold a JAX model against a torch model, whole.
 
-    Both run in float64 on the same weights and inputs; every module's inputs and output, every
-    tap and every gradient is compared norm-wise to 1e-12. Where they differ, the first fault, every
-    module whose own code differs, and the causes that explain the difference down to rounding.
+    Both run in float64 on the same weights and inputs, as programs of primitive operations. Equal
+    are two models whose outputs and whose gradients, by parameters and by inputs, differ by
+    rounding alone; how far rounding moves them is measured. Where they differ, the faults: the
+    source lines between which each lies on either side, and what explains it.
 
     Args:
-        torch_module: in evaluation mode; it is copied, not changed.
-        flax_module: a Linen module.
-        variables: what its `init` returned or a checkpoint; None: made from torch's weights.
-        inputs: NumPy arrays by position, or by name where both sides share the names.
-        weights: whose weights both sides use; "loaded" leaves both as they are. Default: Flax's
-            where variables are given, else torch's.
-        renames: names of Flax modules or parameters to torch's, where the mapping rule is not
-            enough: {"Dense_0": "fc1"}.
-        dtype: "float64", or a lower one, in which each side's error against the float64 truth may
-            be at most twice the other's plus a floor (`parity.judge.precision`).
+        torch: a module in evaluation mode, which is not changed, or (function, tensors).
+        jax: a Linen module, (module, variables), an NNX or Equinox module, what `hk.transform`
+            returned, or (function, pytree of arrays).
+        variables: those of a Linen module; the same as handing over (module, variables).
+        inputs: arrays by position or by name, nested as the models take them.
+        jax_inputs: the JAX model's own, where the two take different ones.
+        weights: whose weights both sides use; "loaded" leaves both as they are. Default: JAX's
+            where they were handed over, else torch's.
+        renames: names of JAX arrays or modules to torch's, where the map of the weights is not
+            found without: {"Dense_0": "fc1"}.
+        weight_map: the text of a map of the weights, as `Result.weight_map` gives it.
+        dtype: "float64", or a lower one, in which each side's error is held against the float64
+            truth (`parity.align.precision`).
         reference: the side that is taken to be right.
         gradients: compare them too.
-        torch_options, flax_options: further keyword arguments of the calls: {"train": False}.
-        sizes: numbers by name that a wrong constant may be made of, such as {"d_model": 512}.
+        torch_options, jax_options: further keyword arguments of the calls: {"train": False}.
+        report: is told what is going on.
     Raises:
         NotComparableError: nothing could be compared; the message says what to do.
     """
     if dtype not in DTYPES:
         raise NotComparableError(f"dtype: {dtype!r} is not usable; one of {', '.join(DTYPES)}")
-    _require_modules(torch_module, flax_module)
-    settings.require_comparable(dtype, torch_module)
-    pair = ModulePair(
-        torch_module, flax_module, renamer(renames or {}), torch_options, flax_options
+    fed = _inputs("inputs", inputs)
+    jax_fed = fed if jax_inputs is None else _inputs("jax inputs", jax_inputs)
+    ours = torch_model(torch, torch_options)
+    settings.require_comparable(dtype, ours.module)
+    built = jax if variables is None else (jax, variables)
+    theirs = jax_model(built, jax_fed.args, jax_fed.kwargs, jax_options)
+    report("copying weights")
+    shared = share_weights(
+        ours, theirs, weights or ("jax" if theirs.loaded else "torch"), renames or {}, weight_map
     )
-    arrays = input_arrays(inputs)
-    pair.share_weights(variables, arrays, weights or ("torch" if variables is None else "flax"))
-    flax, torch_side = pair.sides(arrays, "float64", gradients)
-    for side in (flax, torch_side):
-        settings.require_finite(side.framework, side.parameters())
-    right, other = (torch_side, flax) if reference == "torch" else (flax, torch_side)
-    numbers = dict(sizes or {}) | pair.sizes()
-    found = examine(Reference(right), other, numbers, FLOAT64_TOLERANCE, gradients)
-    if found.error or found.recordings is None:
-        raise NotComparableError(found.error or "nothing ran")
-    runs = found.recordings if reference == "flax" else found.recordings[::-1]
-    compared = list(compare_values(runs[0], runs[1], "float64"))
-    if dtype != "float64":
-        flax_run, torch_run, truth = pair.record_narrow(arrays, dtype, gradients)
-        compared = list(compare_values(flax_run, torch_run, dtype, truth))
-    _require_signal(runs[0])
-    return Result(
-        dtype, settings.describe() | settings.mode(torch_module), compared, found, reference
-    )
+    for side, arrays in (("torch", shared.base), ("jax", shared.target)):
+        settings.require_finite(side, arrays)
+    pair = _Pair(ours, theirs, shared, fed, jax_fed, reference, gradients, report)
+    return pair.compare(dtype)
 
 
-def _require_modules(torch_module: object, flax_module: object) -> None:
-    for side, kind, given in (
-        ("torch", nn.Module, torch_module),
-        ("flax", flax_nn.Module, flax_module),
+def _inputs(name: str, given: Any) -> Inputs:
+    by_name = isinstance(given, Mapping)
+    found = Inputs([], given) if by_name else Inputs(list(given), {})
+    empty = [n for n, array in found.named().items() if array.size == 0]
+    if empty:
+        raise NotComparableError(f"{name}: {empty[0]} has no elements, so nothing is compared")
+    settings.require_finite(name, {n: a for n, a in found.named().items() if is_floating(a)})
+    return found
+
+
+class _Pair:
+    """Two models with shared weights."""
+
+    def __init__(
+        self,
+        torch: TorchModel,
+        jax: JaxModel,
+        shared: Shared,
+        inputs: Inputs,
+        jax_inputs: Inputs,
+        reference: str,
+        gradients: bool,
+        report: Report,
     ):
-        if not isinstance(given, kind):
-            found = type(given).__name__
-            raise NotComparableError(f"{side}: a {side} module is needed, this is {found}")
+        self.torch, self.jax, self.shared = torch, jax, shared
+        self.inputs, self.jax_inputs = inputs, jax_inputs
+        self.reference, self.gradients, self.report = reference, gradients, report
+
+    def compare(self, dtype: str) -> Result:
+        self.report("running the torch side")
+        base = torch_program(self.torch, self.shared.base, self.inputs, "float64")
+        self.report("running the JAX side")
+        target = jax_program(self.jax, self.shared.target, self.jax_inputs, "float64")
+        outputs = pair_outputs(base, target)
+        _require_signal(base, target, outputs)
+        islands = precision.find_islands(base), precision.find_islands(target)
+        epsilon = precision.unit(islands)
+        compared = self._compare(base, target, outputs, epsilon)
+        faults, narrowed = Faults(complete=True), []
+        if not all(found.equal for found in compared):
+            faults = self._find_faults(base, target, outputs, compared, epsilon)
+        elif dtype != "float64":
+            narrowed = self._narrow(base, target, outputs, epsilon, dtype)
+        return Result(
+            dtype,
+            self.reference,
+            settings.describe() | settings.mode(self.torch.module),
+            compared,
+            faults,
+            islands,
+            narrowed,
+        )
+
+    def _compare(
+        self, base: Program, target: Program, outputs: Sequence[OutputPair], epsilon: float
+    ) -> list[Compared]:
+        """Outputs and gradients, each beside what rounding explains."""
+        weights, target_weights = probe_outputs(base, outputs, target)
+        if not self.gradients:
+            weights, target_weights = {}, {}
+
+        def ours(results: Results) -> dict[Key, np.ndarray]:
+            return self._named_results(base, results, {p.name: p.base for p in outputs})
+
+        def theirs(results: Results) -> dict[Key, np.ndarray]:
+            computed, gradients = results
+            laid_out = {p.target: computed[p.target].transpose(p.axes) for p in outputs}
+            names = {p.name: p.target for p in outputs}
+            return self._named_results(target, (laid_out, gradients), names)
+
+        self.report("measuring rounding")
+        tolerance = precision.content_tolerance(epsilon)
+        moved = measure_rounding(base, weights, epsilon, ours)
+        right, other = ours(base.rerun({}, weights)), theirs(target.rerun({}, target_weights))
+
+        def judge() -> list[Compared]:
+            return [
+                compare_arrays(name, kind, other[kind, name], array, moved[kind, name], tolerance)
+                for (kind, name), array in right.items()
+                if (kind, name) in other
+            ]
+
+        if not all(found.equal for found in judge()):
+            # What is zero but for rounding is as large as either side's own rounding makes it.
+            rounded = measure_rounding(target, target_weights, epsilon, theirs)
+            moved = {key: max(step, rounded.get(key, 0.0)) for key, step in moved.items()}
+        return judge()
+
+    def _named_results(
+        self, program: Program, results: Results, outputs: Mapping[str, int]
+    ) -> dict[Key, np.ndarray]:
+        """A side's results by kind and by the base's names."""
+        computed, gradients = results
+        found: dict[Key, np.ndarray] = {("output", n): computed[i] for n, i in outputs.items()}
+        if not self.gradients:
+            return found
+        model = self.torch if program.framework == "torch" else self.jax
+        parameters = {
+            name: gradients[i]
+            for name, i in program.named("parameter").items()
+            if i in gradients and name in model.trainable
+        }
+        if program.framework == "jax":
+            parameters = self.shared.to_base_gradients(parameters)
+        found |= {("parameter gradient", name): g for name, g in parameters.items()}
+        inputs = program.named("input")
+        return found | {
+            ("input gradient", name): gradients[i] for name, i in inputs.items() if i in gradients
+        }
+
+    def _narrow(
+        self,
+        base: Program,
+        target: Program,
+        outputs: Sequence[OutputPair],
+        epsilon: float,
+        dtype: str,
+    ) -> list[Narrowed]:
+        self.report(f"running both sides in {dtype}")
+        numbers = {pair.base: pair.target for pair in outputs}
+        tolerance = precision.content_tolerance(epsilon)
+        matches = Alignment(State.start(base), target, numbers, tolerance).matches
+        narrow = (
+            torch_program(self.torch, self.shared.base, self.inputs, dtype),
+            jax_program(self.jax, self.shared.target, self.jax_inputs, dtype),
+        )
+        return list(compare_operations(base, target, matches, narrow, dtype))
+
+    def _find_faults(
+        self,
+        base: Program,
+        target: Program,
+        outputs: Sequence[OutputPair],
+        compared: Sequence[Compared],
+        epsilon: float,
+    ) -> Faults:
+        self.report("locating the faults")
+        numbers = {pair.base: pair.target for pair in outputs}
+        tolerance = precision.content_tolerance(epsilon)
+        faults = find_forward_faults(base, target, numbers, tolerance, self.report)
+        if all(c.equal for c in compared if c.kind == "output"):
+            alignment = Alignment(State.start(base), target, numbers, tolerance)
+            fault = find_backward_fault(alignment, probe_outputs(base, outputs, target))
+            if fault is not None:
+                faults.found.append(fault)
+        return faults
 
 
-def _require_signal(run: Recording) -> None:
+def _require_signal(base: Program, target: Program, outputs: Sequence[OutputPair]) -> None:
     """Refuse outputs that say nothing: a constant equals a constant whatever is wrong."""
-    outputs = run.observed["", "output"].arrays
-    if not any(is_float(out) for out in outputs):
+    if not any(base.values[n].is_float for n in base.outputs.values()):
         raise NotComparableError("the output holds no floating-point values to compare")
-    if all(out.size > 1 and np.ptp(out) == 0 for out in outputs):
+    if not outputs:
+        shapes = [
+            [tuple(program.values[n].array.shape) for n in program.outputs.values()]
+            for program in (base, target)
+        ]
+        raise NotComparableError(
+            f"no output of one side can be one of the other's: shapes {shapes[0]} in torch, "
+            f"{shapes[1]} in JAX"
+        )
+    arrays = [base.values[pair.base].array for pair in outputs]
+    if any(array.size == 0 for array in arrays):
+        raise NotComparableError("the output has no elements, so nothing is compared")
+    if all(a.size > 1 and np.ptp(a[np.isfinite(a)]) == 0 for a in arrays if np.isfinite(a).any()):
         raise NotComparableError(
             "inputs: the output is constant, so nothing is compared; give other inputs or weights"
         )

@@ -1,5 +1,6 @@
 """What a user names on the command line: `file.py:function`, inputs, renamings."""
 
+import ast
 import importlib
 import importlib.util
 import re
@@ -114,3 +115,21 @@ def parse_renames(pairs: Sequence[str]) -> dict[str, str]:
             raise NotComparableError(f"--rename {pair}: expected FLAX_NAME=torch_name")
         renamed[flax_name] = torch_name
     return renamed
+
+
+def parse_options(flag: str, pairs: Sequence[str]) -> dict[str, Any]:
+    """`train=False` as a dictionary; what is no Python literal is text.
+
+    Raises:
+        NotComparableError: a word holds no "=".
+    """
+    found = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not (name.isidentifier() and equals):
+            raise NotComparableError(f"{flag} {pair}: expected NAME=VALUE, such as train=False")
+        try:
+            found[name] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            found[name] = value
+    return found

@@ -4,56 +4,87 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from parity.explain.examine import Examination
-from parity.explain.localize import Fault
-from parity.judge.values import Value
-from parity.observe.points import display_name
+from parity.align.narrow import Narrowed
+from parity.align.precision import Island
+from parity.align.verdict import Compared
+from parity.explain.faults import Fault, Faults
+from parity.programs.program import Source
 
-SHOWN_ERRORS = 6
-SHOWN_VALUES = 8
+_MOST_LINES = 30
+_MOST_NARROWED = 5
 
 
 @dataclass
 class Result:
-    """What `compare` found. `equal` is the verdict; `str()` is the report for a terminal."""
+    """What `compare` found. `equal` is the verdict; `str()` is the report for a terminal.
+
+    Args:
+        compared: every output and gradient that both sides have.
+        islands: of the torch and of the JAX side, lines that compute in less than float64.
+        narrowed: the values of both sides in a lower precision, where one was asked for.
+    """
 
     dtype: str
-    settings: dict[str, str]
-    values: list[Value]
-    examination: Examination
     reference: str
+    settings: dict[str, str]
+    compared: list[Compared]
+    faults: Faults
+    islands: tuple[list[Island], list[Island]]
+    narrowed: list[Narrowed]
 
     @property
     def equal(self) -> bool:
-        bad = [v for v in self.values if v.verdict in ("different", "not finite")]
-        return self.examination.equal and not bad
+        return all(found.equal for found in (*self.compared, *self.narrowed))
 
     def __str__(self) -> str:
-        return report_text(self)
+        return "\n".join(report_lines(self)[:_MOST_LINES])
 
     def to_dict(self) -> dict[str, Any]:
         """The same as JSON values."""
-        found = self.examination
         return {
             "equal": self.equal,
+            "verdict": "equal" if self.equal else "different",
             "dtype": self.dtype,
             "reference": self.reference,
             "settings": self.settings,
-            "values": [asdict(value) for value in self.values],
-            "parameters": {name: str(cause) for name, cause in found.parameters.items()},
-            "first_fault": found.first_fault and asdict(found.first_fault),
-            "local_faults": [
-                asdict(f) | {"causes": [asdict(c) for c in found.causes[f.module]]}
-                for f in found.local_faults
+            "compared": [asdict(c) | {"equal": c.equal} for c in self.compared],
+            "faults": [self._fault(fault) for fault in self.faults.found],
+            "narrowed": [asdict(n) | {"equal": n.equal} for n in self.narrowed],
+            "complete": self.faults.complete,
+            "islands": [asdict(island) for found in self.islands for island in found],
+        }
+
+    def _fault(self, fault: Fault) -> dict[str, Any]:
+        places = [("torch", p) for p in fault.base_places] + [
+            ("jax", p) for p in fault.target_places
+        ]
+        return {
+            "stage": fault.stage,
+            "places": [
+                {"framework": f, "file": p.file, "line": p.line, "code": p.code, "module": p.module}
+                for f, p in places
             ],
+            "cause": cause(fault, self.reference),
+            "fix": fix(fault, self.reference),
+            "layers": fault.count,
+            "error": fault.error,
         }
 
 
-def report_text(result: Result) -> str:
-    """Verdict, what was found, the largest errors."""
-    return "\n".join(
-        [_verdict(result), *_faults(result), *_outside_tolerance(result), *_worst(result)]
-    )
+def cause(fault: Fault, reference: str) -> str | None:
+    """What the candidate does and what the reference does."""
+    if fault.edit is None:
+        return None
+    wrong, right = fault.edit.target, fault.edit.base
+    if reference == "jax":
+        wrong, right = right, wrong
+    return f"{wrong}, where the reference has {right}"
+
+
+def fix(fault: Fault, reference: str) -> str | None:
+    if fault.edit is None:
+        return None
+    return fault.edit.fix_target if reference == "torch" else fault.edit.fix_base
 
 
 def heading(settings: Mapping[str, str]) -> str:
@@ -61,73 +92,98 @@ def heading(settings: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {value}" for name, value in settings.items())
 
 
+def report_lines(result: Result) -> list[str]:
+    """Verdict, faults, what is computed in a narrower type, the largest errors."""
+    lines = [_verdict(result)]
+    for number, fault in enumerate(result.faults.found, 1):
+        lines += ["", *_fault_lines(number, fault, result.reference)]
+    if not all(found.equal for found in result.compared) and not result.faults.found:
+        lines += ["", "the differences were not located"]
+    return [*lines, *_narrow_lines(result), *_island_lines(result), *_largest(result)]
+
+
 def _verdict(result: Result) -> str:
-    kinds = {kind: sum(v.kind == kind for v in result.values) for kind in ("value", "gradient")}
-    parameters = sum(v.kind == "parameter gradient" for v in result.values)
-    counted = f"{kinds['value']} values, {kinds['gradient']} gradients, {parameters} of parameters"
+    counts = {
+        kind: sum(c.kind == kind for c in result.compared)
+        for kind in ("output", "parameter gradient", "input gradient")
+    }
+    counted = ", ".join(f"{n} {kind}{'s' * (n != 1)}" for kind, n in counts.items() if n)
     if result.equal:
         return f"EQUAL in {result.dtype}: {counted}"
-    return f"DIFFERENT in {result.dtype}, {result.reference} being the reference: {counted}"
+    bad = sum(not c.equal for c in result.compared)
+    if not bad:
+        worse = sum(not n.equal for n in result.narrowed)
+        return f"DIFFERENT in {result.dtype}: equal in float64, {worse} operations round more"
+    found = len(result.faults.found)
+    faults = f"; {found} fault{'s' * (found != 1)}" if found else ""
+    return (
+        f"DIFFERENT in {result.dtype}, {result.reference} being the reference: {bad} results of "
+        f"{counted}{faults}"
+    )
 
 
-def _faults(result: Result) -> list[str]:
-    found = result.examination
+def _fault_lines(number: int, fault: Fault, reference: str) -> list[str]:
+    layers = f", in {fault.count} places" if fault.count > 1 else ""
+    where = "gradients part" if fault.stage == "backward" else "values part"
+    lines = [f"{number}. {where} here (error {fault.error:.1e}{layers})"]
+    for side, places in (("torch", fault.base_places), ("JAX", fault.target_places)):
+        lines += [f"   {side:<6}{_place(places[0])}"] if places else []
+    said = cause(fault, reference)
+    lines.append(f"   cause {said}" if said else "   cause nothing known explains it")
+    advice = fix(fault, reference)
+    return [*lines, f"   fix   {advice}"] if advice else lines
+
+
+def _place(source: Source) -> str:
+    module = f" in {source.module}" if source.module else ""
+    code = source.code if len(source.code) <= 70 else f"{source.code[:67]}..."
+    return f"{source}{module}: {code}"
+
+
+def _narrow_lines(result: Result) -> list[str]:
+    """The operations whose rounding one side alone has, the worst first, and dtypes that part."""
+    worse = [n for n in result.narrowed if not n.equal]
+    worse.sort(key=lambda n: max(n.errors) / n.allowed, reverse=True)
     lines = []
-    for name, cause in found.parameters.items():
-        lines.append(f"\nparameter {name}: {cause.text}\n  fix: {cause.fix}")
-    if found.first_fault:
-        lines.append(f"\nfirst fault, free-running: {found.first_fault}")
-    for fault in found.local_faults:
+    for found in worse[:_MOST_NARROWED]:
+        side = int(found.errors[1] > found.errors[0])
         lines.append(
-            f"\n{display_name(fault.module)} differs in its own code, {fault.stage}: {_size(fault)}"
+            f"{('torch', 'JAX')[side]} rounds more than {result.dtype} explains at "
+            f"{_place(found.sources[side])}: {found.errors[side]:.1e} against "
+            f"{found.errors[1 - side]:.1e}"
         )
-        lines += [f"  cause: {c}\n  fix:   {c.fix}" for c in found.causes[fault.module]]
-        if not found.causes[fault.module]:
-            lines.append("  cause: nothing known explains it")
-    return lines + _growth(result)
+    parted = {
+        (found.sources[0].file, found.sources[0].line): found
+        for found in result.narrowed
+        if found.dtypes[0] != found.dtypes[1]
+    }
+    for found in list(parted.values())[:_MOST_NARROWED]:
+        lines.append(
+            f"torch holds {found.dtypes[0]} at {found.sources[0]}, JAX {found.dtypes[1]} at "
+            f"{found.sources[1]}"
+        )
+    return ["", *lines] if lines else []
 
 
-def _outside_tolerance(result: Result) -> list[str]:
-    """Values that differ in a lower precision alone."""
-    bad = [v for v in result.values if v.verdict in ("different", "not finite")]
-    if result.dtype == "float64" or not bad or result.examination.local_faults:
-        return []
-    lines = [
-        f"  {v.kind} {v.name}: {v.verdict}, flax {v.truth_errors[0]:.1e}, "
-        f"torch {v.truth_errors[1]:.1e} against float64"
-        for v in bad[:SHOWN_VALUES]
-        if v.truth_errors
-    ]
-    return [
-        f"\nequal in float64; outside the tolerance in {result.dtype}, {len(bad)} values:",
-        *lines,
-    ]
+def _island_lines(result: Result) -> list[str]:
+    lines = []
+    for found in result.islands:
+        if found:
+            first = found[0]
+            more = f" and {len(found) - 1} more lines" if len(found) > 1 else ""
+            lines.append(
+                f"{first.framework} computes in {first.dtype} at {first.source}{more}: "
+                "the sides are compared at that precision"
+            )
+    return ["", *lines] if lines else []
 
 
-def _size(fault: Fault) -> str:
-    return f"{fault.point}, {fault.detail or f'error {fault.error:.1e}'}"
-
-
-def _growth(result: Result) -> list[str]:
-    """How the error grows from the first fault on."""
-    errors = [(name, e) for name, e in result.examination.error_growth if e > 1e-12]
-    if not errors:
-        return []
-    step = max(1, len(errors) // SHOWN_ERRORS)
-    chosen = errors[::step][:SHOWN_ERRORS] + ([errors[-1]] if len(errors) > SHOWN_ERRORS else [])
-    return ["\nerror from there on:", *[f"  {error:.1e}  {name}" for name, error in chosen]]
-
-
-def _worst(result: Result) -> list[str]:
-    lines = ["", f"{'largest errors':<44}{'norm-wise':>10}{'max':>10}{'ulps':>10}"]
-    if result.dtype != "float64":
-        lines[1] += f"{'flax':>10}{'torch':>10}  (against float64)"
-    for kind in ("value", "gradient", "parameter gradient"):
-        values = [v for v in result.values if v.kind == kind]
-        if values:
-            worst = max(values, key=lambda v: v.error)
-            row = f"{f'{kind}: {worst.name}'[:43]:<44}{worst.error:>10.1e}{worst.max_error:>10.1e}"
-            row += f"{worst.ulps:>10.1e}"
-            ends = worst.truth_errors
-            lines.append(row + (f"{ends[0]:>10.1e}{ends[1]:>10.1e}" if ends else ""))
+def _largest(result: Result) -> list[str]:
+    lines = ["", f"{'largest errors, norm-wise':<50}{'error':>10}{'allowed':>10}"]
+    for kind in ("output", "parameter gradient", "input gradient"):
+        found = [c for c in result.compared if c.kind == kind]
+        if found:
+            worst = max(found, key=lambda c: c.error / c.allowed)
+            name = f"{kind}: {worst.name}"[:49]
+            lines.append(f"{name:<50}{worst.error:>10.1e}{worst.allowed:>10.1e}")
     return lines

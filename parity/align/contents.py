@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from parity.align.layouts import Axes, matching_layouts
+from parity.align.layouts import Axes, is_number, matching_layouts
 from parity.programs.program import Value
 
 
@@ -13,7 +13,7 @@ def says_something(array: np.ndarray) -> bool:
     """Whether an array is evidence: floating-point, and neither constant nor of one number."""
     if array.dtype.kind != "f" or array.size < 2:
         return False
-    finite = array[np.isfinite(array)]
+    finite = array[is_number(array)]
     return finite.size > 1 and bool(np.ptp(finite) > 0)
 
 
@@ -58,5 +58,5 @@ class Contents:
 
 
 def _norm(array: np.ndarray) -> float:
-    finite = np.isfinite(array)
+    finite = is_number(array)
     return float(np.linalg.norm(array if finite.all() else np.where(finite, array, 0.0)))

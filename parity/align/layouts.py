@@ -12,6 +12,8 @@ Axes = tuple[int, ...]
 
 # Beyond this many axes longer than one the permutations are too many, and no model has them.
 _MOST_AXES = 6
+# The root of the largest float64: above it a norm overflows.
+_HUGE = 1e150
 
 
 @lru_cache(maxsize=4096)
@@ -48,11 +50,16 @@ def lay_out(array: np.ndarray, axes: Axes, shape: Shape) -> np.ndarray:
     return array.transpose(axes).reshape(shape)
 
 
+def is_number(array: np.ndarray) -> np.ndarray:
+    """Where an array holds more than infinities, NaN and the lowest numbers that masks write."""
+    return np.abs(array) < _HUGE
+
+
 def same(ours: np.ndarray, theirs: np.ndarray, tolerance: float) -> bool:
     """Whether two arrays of one shape agree, norm-wise; infinities and NaN must be at one place."""
-    finite = np.isfinite(theirs)
+    finite = is_number(theirs)
     if not finite.all():
-        if not np.array_equal(np.isfinite(ours), finite):
+        if not np.array_equal(is_number(ours), finite):
             return False
         if not np.array_equal(ours[~finite], theirs[~finite], equal_nan=True):
             return False

@@ -22,6 +22,8 @@ from parity.programs.program import Operation, Program, Value
 # How many operations after a pair are run to see whether the sides agree again.
 HORIZON = 60
 _MOST_PARTS = 4
+# Exchanges tried for one fault: in a recurrence nearly all values have one size.
+_MOST_TRIALS = 250
 
 
 @dataclass
@@ -207,6 +209,7 @@ class Alignment:
         Args:
             among: the values of the base to look at; None: all.
         """
+        trials = 0
         for base in self.unmatched:
             if among is not None and base not in among:
                 continue
@@ -216,6 +219,9 @@ class Alignment:
             for target in self.missing_contents.of_size(array.size):
                 held = self.target.values[target].array
                 for axes in layouts(held.shape, array.shape):
+                    trials += 1
+                    if trials > _MOST_TRIALS:
+                        return
                     laid_out = lay_out(held, axes, array.shape)
                     gained, settled = self._gained(base, laid_out)
                     if gained:
@@ -261,10 +267,14 @@ def outputs_agree(
 ) -> bool:
     """Whether every output of the base is the target's that it is paired with, in some layout."""
     return all(
-        next(matching_layouts(target.values[theirs].array, state.arrays[ours], tolerance), None)
-        is not None
-        for ours, theirs in outputs.items()
+        output_agrees(state, target, ours, theirs, tolerance) for ours, theirs in outputs.items()
     )
+
+
+def output_agrees(state: State, target: Program, ours: int, theirs: int, tolerance: float) -> bool:
+    """Whether an output of the base is one of the target's, in some layout."""
+    found = matching_layouts(target.values[theirs].array, state.arrays[ours], tolerance)
+    return next(found, None) is not None
 
 
 def _counts(value: Value) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 from parity.align.contents import says_something
 from parity.align.layouts import Axes, lay_out
 from parity.align.verdict import distance
-from parity.judge.precision import Roundings, rounding_floor, within_tolerance
+from parity.judge.precision import Roundings, rounding_floor
 from parity.programs.program import Operation, Program, Source
 
 Matches = Mapping[int, Sequence[tuple[int, Axes]]]

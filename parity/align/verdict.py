@@ -1,6 +1,6 @@
 """Outputs and gradients of two programs: equal or not, and by how much."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,7 +10,7 @@ from parity.align.layouts import Axes, lay_out, layouts
 from parity.align.rounding import SAFETY
 from parity.programs.program import Program
 
-TOLERANCE = 1e-12
+Kind = Literal["output", "parameter gradient", "input gradient"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Compared:
     """
 
     name: str
-    kind: Literal["output", "parameter gradient", "input gradient"]
+    kind: Kind
     error: float
     allowed: float
 
@@ -111,7 +111,7 @@ def probe_outputs(
 
 def compare_arrays(
     name: str,
-    kind: Literal["output", "parameter gradient", "input gradient"],
+    kind: Kind,
     candidate: np.ndarray,
     reference: np.ndarray,
     moved: float,
@@ -134,8 +134,3 @@ def compare_arrays(
         gap = float(np.linalg.norm(candidate))
         error = gap and gap / max(scale, np.finfo(float).tiny)
     return Compared(name, kind, error, allowed)
-
-
-def by_name(program: Program, kind: Literal["input", "parameter"], held: Mapping[int, np.ndarray]):
-    """Arrays by the names of the inputs or parameters that they belong to."""
-    return {name: held[n] for name, n in program.named(kind).items() if n in held}

@@ -30,8 +30,10 @@ def describe() -> dict[str, str]:
     }
 
 
-def mode(module: nn.Module) -> dict[str, str]:
+def mode(module: nn.Module | None) -> dict[str, str]:
     """Whether a torch module is training; Linen drops only where its call is given a key."""
+    if module is None:
+        return {}
     return {"torch module": "training" if module.training else "evaluation"}
 
 
@@ -50,7 +52,7 @@ def make_comparable(platform: str | None = None) -> None:
     torch.backends.cudnn.allow_tf32 = False
 
 
-def require_comparable(dtype: str, module: nn.Module) -> None:
+def require_comparable(dtype: str, module: nn.Module | None) -> None:
     """Refuse a session or a module whose numbers would differ for reasons of their own.
 
     Raises:
@@ -65,7 +67,8 @@ def require_comparable(dtype: str, module: nn.Module) -> None:
         _refuse(f"jax multiplies matrices at precision {precision or 'default'}", line)
     if torch.cuda.is_available() and torch.backends.cuda.matmul.allow_tf32:
         _refuse("torch multiplies in TF32", "torch.backends.cuda.matmul.allow_tf32 = False")
-    active = [n for n, m in module.named_modules() if m.training and _drops(m)]
+    modules = () if module is None else module.named_modules()
+    active = [n for n, m in modules if m.training and _drops(m)]
     if active:
         _refuse(f"torch's {active[0] or 'module'} drops values: it is training", "module.eval()")
 

@@ -29,22 +29,33 @@ def record_jax(
     """
     given = {name: jnp.asarray(a) for name, a in arrays.items()}
     fed = {name: jnp.asarray(a) for name, a in inputs.items()}
-    closed, shape = jax.make_jaxpr(call, return_shape=True)(given, fed)
-    recorder = _Recorder()
+    try:
+        closed, shape = jax.make_jaxpr(call, return_shape=True)(given, fed)
+        narrow = False
+    except Exception as error:
+        if not _is_dtype_clash(error):
+            raise
+        # A loop whose carry is float32 whatever it is fed can only be traced in float32.
+        traced = jax.tree.map(_narrowed, (given, fed))
+        closed, shape = jax.make_jaxpr(call, return_shape=True)(*traced)
+        narrow = True
+    recorder = _Recorder(narrow)
     # A dictionary is flattened in the order of its keys.
     numbers = [recorder.add(given[name], "parameter", name) for name in sorted(given)]
     numbers += [recorder.add(fed[name], "input", name) for name in sorted(fed)]
-    consts = [recorder.add(jnp.asarray(c), "constant") for c in closed.consts]
+    consts = [recorder.add_constant(c) for c in closed.consts]
     returned = recorder.run_body(closed.jaxpr, consts, numbers)
     recorder.compute()
     paths = [name for name, _ in _named_leaves(shape)]
 
     def rerun(changed: Mapping[int, np.ndarray], weights: Mapping[int, np.ndarray]) -> Results:
+        if narrow:
+            return program.rerun_operations(changed, weights)
         leaves = [jnp.asarray(changed[n]) if n in changed else recorder.arrays[n] for n in numbers]
         names = sorted(given), sorted(fed)
         return _rerun(call, names, dict(zip(numbers, leaves, strict=True)), returned, weights)
 
-    return Program(
+    program = Program(
         "jax",
         recorder.values,
         recorder.operations,
@@ -55,6 +66,28 @@ def record_jax(
         rerun,
         _compile,
     )
+    return program
+
+
+def _is_dtype_clash(error: BaseException | None) -> bool:
+    """Whether types that do not fit together ended a trace."""
+    while error is not None:
+        if isinstance(error, TypeError) and "float32" in str(error) and "float64" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _narrowed(array: Any) -> Any:
+    return array.astype(jnp.float32) if array.dtype == jnp.float64 else array
+
+
+def _widened(given: Any) -> Any:
+    """float64 in the place of float32: an array, or a dtype among the parameters of an equation."""
+    if isinstance(given, jax.Array | np.ndarray):
+        return given.astype(jnp.float64) if given.dtype == jnp.float32 else given
+    is_narrow = isinstance(given, np.dtype | type) and given == np.float32
+    return np.dtype("float64") if is_narrow else given
 
 
 def _rerun(
@@ -112,9 +145,13 @@ class _Recorder:
 
     Operations are written down first and computed together, in one compiled program; only a branch
     or a loop whose length depends on values needs those values beforehand.
+
+    Args:
+        widen: run in float64 what was traced in float32.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, widen: bool = False) -> None:
+        self.widen = widen
         self.values: list[Value] = []
         self.operations: list[Operation] = []
         self.arrays: dict[int, Any] = {}
@@ -149,13 +186,17 @@ class _Recorder:
         self.arrays[number] = array
         return number
 
+    def add_constant(self, array: Any) -> int:
+        array = jnp.asarray(array)
+        return self.add(_widened(array) if self.widen else array, "constant")
+
     def run_body(self, jaxpr: Any, consts: Sequence[int], inputs: Sequence[int]) -> list[int]:
         """Run the equations; numbers of values go in and come out."""
         numbers: dict[Any, int] = {}
 
         def read(variable: Any) -> int:
             if isinstance(variable, jax_core.Literal):
-                return self.add(jnp.asarray(variable.val, variable.aval.dtype), "constant")
+                return self.add_constant(jnp.asarray(variable.val, variable.aval.dtype))
             return numbers[variable]
 
         numbers.update(zip(jaxpr.constvars, consts, strict=True))
@@ -189,7 +230,7 @@ class _Recorder:
     def _run_closed(self, body: Any, inputs: Sequence[int]) -> list[int]:
         if not hasattr(body, "jaxpr"):
             return self.run_body(body, [], inputs)
-        consts = [self.add(jnp.asarray(c), "constant") for c in body.consts]
+        consts = [self.add_constant(c) for c in body.consts]
         return self.run_body(body.jaxpr, consts, inputs)
 
     def _run_scan(self, parameters: Mapping[str, Any], inputs: list[int]) -> list[int]:
@@ -222,6 +263,8 @@ class _Recorder:
 
     def _run_primitive(self, equation: Any, inputs: list[int]) -> list[int]:
         primitive, parameters = equation.primitive, equation.params
+        if self.widen:
+            parameters = {name: _widened(value) for name, value in parameters.items()}
 
         def bind(arrays: Sequence[Any], changed: Mapping[str, Any]) -> list[Any]:
             found = primitive.bind(*arrays, **{**parameters, **changed})

@@ -136,17 +136,18 @@ class Program:
             wanted: the values to return; None: every one that is computed anew.
             operations: those to run, in order, in place of the program's own.
         """
-        found = dict(self._replay(replaced, self.operations if operations is None else operations))
+        listed = self.operations if operations is None else operations
+        native = {n: self.to_framework(a, self.arrays[n]) for n, a in replaced.items()}
+        found = self.compile(lambda changed: self._replay(changed, listed))(native)
         kept = found if wanted is None else {n: found.get(n, self.arrays[n]) for n in wanted}
         return {number: self.to_numpy(array) for number, array in kept.items()}
 
     def _replay(
-        self, replaced: Mapping[int, np.ndarray], operations: Sequence[Operation]
+        self, replaced: Mapping[int, Any], operations: Sequence[Operation]
     ) -> dict[int, Any]:
-        changed = {n: self.to_framework(a, self.arrays[n]) for n, a in replaced.items()}
-        own = {operation.number: operation for operation in self.operations}
+        changed = dict(replaced)
         for operation in operations:
-            edited = own.get(operation.number) is not operation
+            edited = operation is not self.operations[operation.number]
             if not (edited or any(n in changed for n in operation.inputs)):
                 continue
             arrays = [changed.get(n, self.arrays.get(n)) for n in operation.inputs]
@@ -154,6 +155,19 @@ class Program:
                 if number not in replaced:
                     changed[number] = array
         return changed
+
+    def rerun_operations(
+        self, changed: Mapping[int, np.ndarray], weights: Mapping[int, np.ndarray]
+    ) -> Results:
+        """What `rerun` gives, from the operations alone."""
+        values = self.replay(changed)
+        outputs = {
+            n: values.get(n, self.values[n].array) for n in self.outputs.values()
+        }
+        given = [v.number for v in self.values if v.kind in ("input", "parameter") and v.is_float]
+        found = self.adjoints(weights, changed={**values, **changed}) if weights else {}
+        zeros = {n: np.zeros(self.values[n].array.shape) for n in given}
+        return outputs, {n: found.get(n, zeros[n]) for n in given}
 
     def adjoints(
         self,
