@@ -161,9 +161,7 @@ class Program:
     ) -> Results:
         """What `rerun` gives, from the operations alone."""
         values = self.replay(changed)
-        outputs = {
-            n: values.get(n, self.values[n].array) for n in self.outputs.values()
-        }
+        outputs = {n: values.get(n, self.values[n].array) for n in self.outputs.values()}
         given = [v.number for v in self.values if v.kind in ("input", "parameter") and v.is_float]
         found = self.adjoints(weights, changed={**values, **changed}) if weights else {}
         zeros = {n: np.zeros(self.values[n].array.shape) for n in given}

@@ -1,0 +1,123 @@
+"""The same weights on both sides."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from parity.models.model import JaxModel, TorchModel
+from parity.observe.settings import NotComparableError
+from parity.weights.layout import Layout, Several, Step, Summed
+from parity.weights.matching import find_map
+from parity.weights.weight_map import WeightMap, read_map
+
+Whose = Literal["torch", "jax", "loaded"]
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Both sides' arrays, and how gradients of the one are those of the other.
+
+    Args:
+        base, target: the arrays of the two sides.
+        to_base_gradients: from the target's gradients by name to the base's.
+        weight_map: the map between them; None between two models of one framework.
+    """
+
+    base: Arrays
+    target: Arrays
+    to_base_gradients: Callable[[Mapping[str, np.ndarray]], Arrays]
+    weight_map: WeightMap | None = None
+
+
+def share_weights(
+    torch_model: TorchModel,
+    jax_model: JaxModel,
+    whose: Whose,
+    renames: Mapping[str, str],
+    saved: str | None = None,
+    torch_order: Sequence[str] = (),
+    jax_order: Sequence[str] = (),
+) -> Shared:
+    """Give both sides the same weights, or leave both as they are.
+
+    Arrays of torch's that nothing of JAX's is made of are no error: a bias that is not there shows
+    in what is computed.
+
+    Args:
+        whose: the side whose weights both use; "loaded": each has its own.
+        renames: JAX names, or patterns of them, to torch's.
+        saved: the text of a map that takes the place of what is found.
+        torch_order, jax_order: names of arrays in the order of their first use.
+    Raises:
+        NotComparableError: arrays of JAX's are left without a counterpart.
+    """
+    found = find_map(torch_model, jax_model, renames, torch_order=torch_order, jax_order=jax_order)
+    if saved is not None:
+        found = found.replaced(read_map(saved, found.torch_shapes, found.jax_shapes))
+    if found.missing_jax and whose != "loaded":
+        found.require_complete()
+    if whose == "jax" and found.missing_torch:
+        found.require_complete()
+    if not found.entries and (torch_model.trainable or jax_model.trainable):
+        raise NotComparableError("no array of one side has a counterpart on the other")
+    ours, theirs = dict(torch_model.arrays), dict(jax_model.arrays)
+    if whose == "torch":
+        theirs |= found.to_jax(_exact_in_sums(found, ours))
+    if whose == "jax":
+        ours |= found.to_torch(theirs)
+    return Shared(ours, theirs, lambda gradients: pull_back(found, gradients), found)
+
+
+def _exact_in_sums(found: WeightMap, arrays: Arrays) -> Arrays:
+    """The arrays, those that are added to others in float64: both sides run in it."""
+    added = {n for e in found.entries if _most_summands(e.to_jax) > 1 for n in e.torch}
+    return {n: a.astype(np.float64) if n in added else a for n, a in arrays.items()}
+
+
+def pull_back(found: WeightMap, gradients: Mapping[str, np.ndarray]) -> Arrays:
+    """Torch's gradients from JAX's: an array that is read twice has the sum of both."""
+    made: Arrays = {}
+    for entry in found.entries:
+        gradient = gradients.get(entry.jax)
+        if gradient is None:
+            continue
+        ids, start = {}, 0
+        for name in entry.torch:
+            shape = found.torch_shapes[name]
+            size = int(np.prod(shape))
+            ids[name] = np.arange(start, start + size).reshape(shape)
+            start += size
+        total = np.zeros(start, gradient.dtype)
+        for layout in _summands(entry.to_jax):
+            sources = layout.sources(ids).ravel()
+            held = sources >= 0
+            np.add.at(total, sources[held], gradient.ravel()[held])
+        for name, places in ids.items():
+            part = total[places.ravel()].reshape(places.shape)
+            made[name] = made[name] + part if name in made else part
+    return made
+
+
+def _summands(layout: Layout) -> list[Layout]:
+    """The layout once for each array of the sums in it."""
+    count = _most_summands(layout)
+    return [layout] if count == 1 else [_with_summand(layout, k) for k in range(count)]
+
+
+def _most_summands(layout: Layout) -> int:
+    inner = max((_most_summands(part) for part in layout.parts()), default=1)
+    return len(layout.parts()) * inner if isinstance(layout, Summed) else inner
+
+
+def _with_summand(layout: Layout, index: int) -> Layout:
+    match layout:
+        case Summed():
+            return layout.items[index % len(layout.items)]
+        case Several():
+            return replace(layout, items=tuple(_with_summand(i, index) for i in layout.items))
+        case Step():
+            return replace(layout, of=_with_summand(layout.of, index))
+    return layout
