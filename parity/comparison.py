@@ -22,12 +22,12 @@ from parity.explain.backward import find_backward_fault
 from parity.explain.faults import Faults, find_forward_faults
 from parity.models.jax_models import jax_model
 from parity.models.model import JaxModel, TorchModel
-from parity.models.torch_models import torch_model
+from parity.models.torch_models import is_torch, torch_model
 from parity.observe import settings
 from parity.observe.settings import NotComparableError
 from parity.programs.program import Program, Results
 from parity.report import Result
-from parity.weights.sharing import Shared, share_weights
+from parity.weights.sharing import Model, Shared, share_alike, share_weights
 
 Key = tuple[Kind, str]
 DTYPES = ("float64", "float32", "bfloat16", "float16")
@@ -81,20 +81,38 @@ def compare(
     """
     if dtype not in DTYPES:
         raise NotComparableError(f"dtype: {dtype!r} is not usable; one of {', '.join(DTYPES)}")
-    fed = _inputs("inputs", inputs)
-    jax_fed = fed if jax_inputs is None else _inputs("jax inputs", jax_inputs)
-    ours = torch_model(torch, torch_options)
-    settings.require_comparable(dtype, ours.module)
     built = jax if variables is None else (jax, variables)
-    theirs = jax_model(built, jax_fed.args, jax_fed.kwargs, jax_options)
+    if is_torch(built) and not is_torch(torch):
+        torch, built = built, torch
+    fed = _inputs("inputs", inputs)
+    other_fed = fed if jax_inputs is None else _inputs("jax inputs", jax_inputs)
+    base = _model(torch, fed, torch_options)
+    target = _model(built, other_fed, jax_options)
+    settings.require_comparable(dtype, base.module if isinstance(base, TorchModel) else None)
     report("copying weights")
-    shared = share_weights(
-        ours, theirs, weights or ("jax" if theirs.loaded else "torch"), renames or {}, weight_map
+    alike = type(base) is type(target)
+    whose = weights or ("jax" if isinstance(target, JaxModel) and target.loaded else "torch")
+    shared = (
+        share_alike(base, target, weights or "torch")
+        if alike
+        else share_weights(base, target, whose, renames or {}, weight_map)
     )
     for side, arrays in (("torch", shared.base), ("jax", shared.target)):
         settings.require_finite(side, arrays)
-    pair = _Pair(ours, theirs, shared, fed, jax_fed, reference, gradients, report)
+    pair = _Pair(base, target, shared, fed, other_fed, reference, gradients, report)
     return pair.compare(dtype)
+
+
+def _model(built: Any, inputs: Inputs, options: Mapping[str, Any] | None) -> Model:
+    if is_torch(built):
+        return torch_model(built, options)
+    return jax_model(built, inputs.args, inputs.kwargs, options)
+
+
+def _record(model: Model, arrays: Mapping[str, np.ndarray], inputs: Inputs, dtype: str) -> Program:
+    if isinstance(model, TorchModel):
+        return torch_program(model, arrays, inputs, dtype)
+    return jax_program(model, arrays, inputs, dtype)
 
 
 def _inputs(name: str, given: Any) -> Inputs:
@@ -112,24 +130,21 @@ class _Pair:
 
     def __init__(
         self,
-        torch: TorchModel,
-        jax: JaxModel,
+        base: Model,
+        target: Model,
         shared: Shared,
         inputs: Inputs,
-        jax_inputs: Inputs,
+        target_inputs: Inputs,
         reference: str,
         gradients: bool,
         report: Report,
     ):
-        self.torch, self.jax, self.shared = torch, jax, shared
-        self.inputs, self.jax_inputs = inputs, jax_inputs
+        self.base, self.target, self.shared = base, target, shared
+        self.inputs, self.target_inputs = inputs, target_inputs
         self.reference, self.gradients, self.report = reference, gradients, report
 
     def compare(self, dtype: str) -> Result:
-        self.report("running the torch side")
-        base = torch_program(self.torch, self.shared.base, self.inputs, "float64")
-        self.report("running the JAX side")
-        target = jax_program(self.jax, self.shared.target, self.jax_inputs, "float64")
+        base, target = self._record("float64")
         outputs = pair_outputs(base, target)
         _require_signal(base, target, outputs)
         islands = precision.find_islands(base), precision.find_islands(target)
@@ -143,12 +158,23 @@ class _Pair:
         return Result(
             dtype,
             self.reference,
-            settings.describe() | settings.mode(self.torch.module),
+            settings.describe() | self._mode(),
             compared,
             faults,
             islands,
             narrowed,
+            self.shared.weight_map,
         )
+
+    def _record(self, dtype: str) -> tuple[Program, Program]:
+        self.report(f"running both sides in {dtype}")
+        return (
+            _record(self.base, self.shared.base, self.inputs, dtype),
+            _record(self.target, self.shared.target, self.target_inputs, dtype),
+        )
+
+    def _mode(self) -> dict[str, str]:
+        return settings.mode(self.base.module) if isinstance(self.base, TorchModel) else {}
 
     def _compare(
         self, base: Program, target: Program, outputs: Sequence[OutputPair], epsilon: float
@@ -159,13 +185,17 @@ class _Pair:
             weights, target_weights = {}, {}
 
         def ours(results: Results) -> dict[Key, np.ndarray]:
-            return self._named_results(base, results, {p.name: p.base for p in outputs})
+            return self._named_results(base, self.base, results, {p.name: p.base for p in outputs})
 
         def theirs(results: Results) -> dict[Key, np.ndarray]:
             computed, gradients = results
             laid_out = {p.target: computed[p.target].transpose(p.axes) for p in outputs}
             names = {p.name: p.target for p in outputs}
-            return self._named_results(target, (laid_out, gradients), names)
+            found = self._named_results(target, self.target, (laid_out, gradients), names)
+            parameters = {n: g for (kind, n), g in found.items() if kind == "parameter gradient"}
+            kept = {key: g for key, g in found.items() if key[0] != "parameter gradient"}
+            crossed = self.shared.to_base_gradients(parameters)
+            return kept | {("parameter gradient", n): g for n, g in crossed.items()}
 
         self.report("measuring rounding")
         tolerance = precision.content_tolerance(epsilon)
@@ -186,21 +216,18 @@ class _Pair:
         return judge()
 
     def _named_results(
-        self, program: Program, results: Results, outputs: Mapping[str, int]
+        self, program: Program, model: Model, results: Results, outputs: Mapping[str, int]
     ) -> dict[Key, np.ndarray]:
-        """A side's results by kind and by the base's names."""
+        """A side's results by kind and name."""
         computed, gradients = results
         found: dict[Key, np.ndarray] = {("output", n): computed[i] for n, i in outputs.items()}
         if not self.gradients:
             return found
-        model = self.torch if program.framework == "torch" else self.jax
         parameters = {
             name: gradients[i]
             for name, i in program.named("parameter").items()
             if i in gradients and name in model.trainable
         }
-        if program.framework == "jax":
-            parameters = self.shared.to_base_gradients(parameters)
         found |= {("parameter gradient", name): g for name, g in parameters.items()}
         inputs = program.named("input")
         return found | {
@@ -215,14 +242,10 @@ class _Pair:
         epsilon: float,
         dtype: str,
     ) -> list[Narrowed]:
-        self.report(f"running both sides in {dtype}")
         numbers = {pair.base: pair.target for pair in outputs}
         tolerance = precision.content_tolerance(epsilon)
         matches = Alignment(State.start(base), target, numbers, tolerance).matches
-        narrow = (
-            torch_program(self.torch, self.shared.base, self.inputs, dtype),
-            jax_program(self.jax, self.shared.target, self.jax_inputs, dtype),
-        )
+        narrow = self._record(dtype)
         return list(compare_operations(base, target, matches, narrow, dtype))
 
     def _find_faults(

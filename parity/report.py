@@ -9,9 +9,11 @@ from parity.align.precision import Island
 from parity.align.verdict import Compared
 from parity.explain.faults import Fault, Faults
 from parity.programs.program import Source
+from parity.weights.weight_map import WeightMap
 
 _MOST_LINES = 30
 _MOST_NARROWED = 5
+_MOST_NOTES = 4
 
 
 @dataclass
@@ -21,6 +23,7 @@ class Result:
     Args:
         compared: every output and gradient that both sides have.
         islands: of the torch and of the JAX side, lines that compute in less than float64.
+        weight_map: how the weights of one side are those of the other.
         narrowed: the values of both sides in a lower precision, where one was asked for.
     """
 
@@ -31,6 +34,7 @@ class Result:
     faults: Faults
     islands: tuple[list[Island], list[Island]]
     narrowed: list[Narrowed]
+    weight_map: WeightMap | None = None
 
     @property
     def equal(self) -> bool:
@@ -99,7 +103,13 @@ def report_lines(result: Result) -> list[str]:
         lines += ["", *_fault_lines(number, fault, result.reference)]
     if not all(found.equal for found in result.compared) and not result.faults.found:
         lines += ["", "the differences were not located"]
-    return [*lines, *_narrow_lines(result), *_island_lines(result), *_largest(result)]
+    return [
+        *lines,
+        *_weight_lines(result),
+        *_narrow_lines(result),
+        *_island_lines(result),
+        *_largest(result),
+    ]
 
 
 def _verdict(result: Result) -> str:
@@ -138,6 +148,17 @@ def _place(source: Source) -> str:
     module = f" in {source.module}" if source.module else ""
     code = source.code if len(source.code) <= 70 else f"{source.code[:67]}..."
     return f"{source}{module}: {code}"
+
+
+def _weight_lines(result: Result) -> list[str]:
+    """Arrays of torch's that nothing of JAX's is made of, and how unusual ones were copied."""
+    if result.weight_map is None:
+        return []
+    missing = result.weight_map.missing_torch
+    lines = [f"weights: torch's {name} has no counterpart in JAX" for name in missing[:_MOST_NOTES]]
+    noted = [entry for entry in result.weight_map.entries if entry.note]
+    lines += [f"weights: {entry}" for entry in noted[:_MOST_NOTES]]
+    return ["", *lines] if lines else []
 
 
 def _narrow_lines(result: Result) -> list[str]:

@@ -2,8 +2,9 @@
 
 A value's own error is that of the operation which made it, from the inputs that it had: the
 operation is run once more in float64 on these. Neither framework is right to the last digit, so
-the one's error is held against the other's: at most twice as large, and one rounding of a result
-(`parity.judge.precision` derives its size). Sums, statistics and softmaxes are where ports part:
+the one's error is held against the other's: at most twice as large, and what one rounding of a
+result leaves, and in float32 those of a library's function and of a sum over the longest axis
+(`parity.judge.precision` derives their size). Sums, statistics and softmaxes are where ports part:
 one side takes them in float32, the other in the narrow type.
 """
 
@@ -16,7 +17,7 @@ import numpy as np
 from parity.align.contents import says_something
 from parity.align.layouts import Axes, lay_out
 from parity.align.verdict import distance
-from parity.judge.precision import Roundings, rounding_floor
+from parity.judge.precision import LIBRARY_ROUNDINGS, Roundings, rounding_floor
 from parity.programs.program import Operation, Program, Source
 
 Matches = Mapping[int, Sequence[tuple[int, Axes]]]
@@ -92,7 +93,9 @@ def compare_operations(
             continue
         target_number = numbers[1][_first_match(output, matches, numbers[1])]
         producer = narrow[1].producer(target_number)
-        allowed = 2 * min(ours, theirs) + rounding_floor(dtype, Roundings(rounded=1))
+        longest = max(max(base.values[n].array.shape, default=1) for n in operation.inputs)
+        roundings = Roundings(rounded=1, wide=LIBRARY_ROUNDINGS + longest)
+        allowed = 2 * min(ours, theirs) + rounding_floor(dtype, roundings)
         yield Narrowed(
             (operation.source, producer.source if producer else operation.source),
             (ours, theirs),

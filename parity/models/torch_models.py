@@ -36,6 +36,13 @@ def torch_model(built: Any, options: Mapping[str, Any] | None = None) -> TorchMo
     raise NotComparableError(f"torch: {_EXPECTED}, this is {type(built).__name__}")
 
 
+def is_torch(built: Any) -> bool:
+    """Whether a user's builder returned a torch model: a module, or (function, tensors)."""
+    if isinstance(built, tuple) and len(built) == 2 and callable(built[0]):
+        return any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(built[1]))
+    return isinstance(built, nn.Module)
+
+
 def _unwrapped(module: nn.Module) -> nn.Module:
     """The module that `torch.compile` or a parallel wrapper holds."""
     if isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):

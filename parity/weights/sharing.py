@@ -14,6 +14,7 @@ from parity.weights.weight_map import WeightMap, read_map
 
 Whose = Literal["torch", "jax", "loaded"]
 Arrays = dict[str, np.ndarray]
+Model = TorchModel | JaxModel
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,45 @@ def _exact_in_sums(found: WeightMap, arrays: Arrays) -> Arrays:
     """The arrays, those that are added to others in float64: both sides run in it."""
     added = {n for e in found.entries if _most_summands(e.to_jax) > 1 for n in e.torch}
     return {n: a.astype(np.float64) if n in added else a for n, a in arrays.items()}
+
+
+def share_alike(first: Model, second: Model, whose: Whose) -> Shared:
+    """The same weights in two models of one framework: by name, else by order and shape.
+
+    Raises:
+        NotComparableError: the arrays are not the same ones.
+    """
+    partners = _partners(first.arrays, second.arrays)
+    ours, theirs = dict(first.arrays), dict(second.arrays)
+    if whose == "torch":
+        theirs |= {partner: ours[name] for name, partner in partners.items()}
+    if whose == "jax":
+        ours |= {name: theirs[partner] for name, partner in partners.items()}
+
+    def to_base(gradients: Mapping[str, np.ndarray]) -> Arrays:
+        return {n: gradients[p] for n, p in partners.items() if p in gradients}
+
+    return Shared(ours, theirs, to_base)
+
+
+def _partners(ours: Arrays, theirs: Arrays) -> dict[str, str]:
+    """Every array of the one model with the other's: of one name, else the next of its shape."""
+    found = {n: n for n in ours if n in theirs and ours[n].shape == theirs[n].shape}
+    free = [n for n in theirs if n not in found]
+    for name in ours:
+        if name in found:
+            continue
+        partner = next((n for n in free if theirs[n].shape == ours[name].shape), None)
+        if partner is None:
+            shape = tuple(ours[name].shape)
+            raise NotComparableError(
+                f"weights: {name} {shape} has no counterpart on the other side"
+            )
+        found[name] = partner
+        free.remove(partner)
+    if free:
+        raise NotComparableError(f"weights: {free[0]} has no counterpart on the other side")
+    return found
 
 
 def pull_back(found: WeightMap, gradients: Mapping[str, np.ndarray]) -> Arrays:
