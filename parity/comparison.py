@@ -28,6 +28,7 @@ from parity.observe.settings import NotComparableError
 from parity.programs.program import Program, Results
 from parity.report import Result
 from parity.weights.sharing import Model, Shared, share_alike, share_weights
+from parity.weights.uses import Use, find_uses
 
 Key = tuple[Kind, str]
 DTYPES = ("float64", "float32", "bfloat16", "float16")
@@ -92,10 +93,17 @@ def compare(
     report("copying weights")
     alike = type(base) is type(target)
     whose = weights or ("jax" if isinstance(target, JaxModel) and target.loaded else "torch")
+
+    def uses() -> tuple[Mapping[str, Use], Mapping[str, Use]]:
+        return (
+            find_uses(_record(base, base.arrays, fed, "float64")),
+            find_uses(_record(target, target.arrays, other_fed, "float64")),
+        )
+
     shared = (
         share_alike(base, target, weights or "torch")
         if alike
-        else share_weights(base, target, whose, renames or {}, weight_map)
+        else share_weights(base, target, whose, renames or {}, weight_map, uses)
     )
     for side, arrays in (("torch", shared.base), ("jax", shared.target)):
         settings.require_finite(side, arrays)

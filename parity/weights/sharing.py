@@ -1,6 +1,6 @@
 """The same weights on both sides."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -10,6 +10,7 @@ from parity.models.model import JaxModel, TorchModel
 from parity.observe.settings import NotComparableError
 from parity.weights.layout import Layout, Several, Step, Summed
 from parity.weights.matching import find_map
+from parity.weights.uses import Use
 from parity.weights.weight_map import WeightMap, read_map
 
 Whose = Literal["torch", "jax", "loaded"]
@@ -39,8 +40,7 @@ def share_weights(
     whose: Whose,
     renames: Mapping[str, str],
     saved: str | None = None,
-    torch_order: Sequence[str] = (),
-    jax_order: Sequence[str] = (),
+    find_uses: Callable[[], tuple[Mapping[str, Use], Mapping[str, Use]]] | None = None,
 ) -> Shared:
     """Give both sides the same weights, or leave both as they are.
 
@@ -51,11 +51,15 @@ def share_weights(
         whose: the side whose weights both use; "loaded": each has its own.
         renames: JAX names, or patterns of them, to torch's.
         saved: the text of a map that takes the place of what is found.
-        torch_order, jax_order: names of arrays in the order of their first use.
+        find_uses: runs both sides to see what they do with their arrays, where names and shapes
+            leave open what belongs together.
     Raises:
         NotComparableError: arrays of JAX's are left without a counterpart.
     """
-    found = find_map(torch_model, jax_model, renames, torch_order=torch_order, jax_order=jax_order)
+    found = find_map(torch_model, jax_model, renames)
+    if find_uses and (found.alternatives or found.missing_torch or found.missing_jax):
+        ours, theirs = find_uses()
+        found = find_map(torch_model, jax_model, renames, torch_uses=ours, jax_uses=theirs)
     if saved is not None:
         found = found.replaced(read_map(saved, found.torch_shapes, found.jax_shapes))
     if found.missing_jax and whose != "loaded":
