@@ -24,10 +24,10 @@ RUN = f"--preset char-gpt --attention-scale none {SIZES} {RATE} {RHYTHM}".split(
 @pytest.mark.parametrize(
     ("backend", "threads"),
     [
-        ("torch", ALL_THREADS),
-        pytest.param("torch", 1, marks=pytest.mark.slow),
+        pytest.param("torch", ALL_THREADS, marks=pytest.mark.slow),
         pytest.param("jax", ALL_THREADS, marks=pytest.mark.slow),
-        pytest.param("jax", 1, marks=pytest.mark.slow),
+        pytest.param("torch", 1, marks=[pytest.mark.slow, pytest.mark.long]),
+        pytest.param("jax", 1, marks=[pytest.mark.slow, pytest.mark.long]),
     ],
 )
 def test_repeated_stopped_and_killed_runs_are_equal(tmp_path, backend, threads):

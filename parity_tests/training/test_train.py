@@ -67,7 +67,8 @@ def test_text_from_a_file(tmp_path):
     text = tmp_path / "mine.txt"
     text.write_text("the quick brown fox jumps over the lazy dog. " * 40)
     arguments = ["--backend", "torch", "--preset", "char-gpt", "--data", str(text), "--steps", "4"]
-    done = train(*arguments, "--max-seq-len", "16", "--run-dir", str(tmp_path / "run"))
+    sizes = ["--max-seq-len", "16", "--d-model", "16", "--d-ff", "24", "--num-layers", "1"]
+    done = train(*arguments, *sizes, "--run-dir", str(tmp_path / "run"))
     assert done.returncode == 0, done.stderr
     assert "continued greedily" in done.stdout
     config = json.loads((tmp_path / "run" / "config.json").read_text())
