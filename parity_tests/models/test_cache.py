@@ -181,6 +181,7 @@ def test_random_decoders_cached_are_full(float64, request):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", [n for n, c in small_presets().items() if c.arch == "decoder"])
 def test_every_decoder_preset_cached_is_full(float64, ledger, name):
     config = replace(small_presets()[name], max_seq_len=LENGTH)

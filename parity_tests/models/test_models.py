@@ -116,6 +116,7 @@ def fitting(configs: dict[str, ModelConfig]) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.xdist_group("full size")  # one at a time: memory
 @pytest.mark.parametrize("name", fitting({name: p.model for name, p in PRESETS.items()}))
 def test_presets_agree_at_full_size(float64, ledger, name):
@@ -133,6 +134,7 @@ ONE_LAYER = {
 
 
 @pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.xdist_group("full size")
 @pytest.mark.parametrize("name", fitting(ONE_LAYER))
 def test_one_layer_of_the_larger_presets_agrees_at_full_width(float64, ledger, name):

@@ -30,18 +30,17 @@ def outside_tolerance(component: Component, dtype: str) -> list[ErrorPair]:
     ]
 
 
-def is_slow(name: str, dtype: str) -> bool:
-    """Whole models are components again: by default two of them in one dtype."""
-    whole = name.startswith("preset")
-    return whole and (name, dtype) not in {
-        (f"preset {n}", "bfloat16") for n in ("sort", "bert-base")
-    }
+def tier(name: str, dtype: str) -> list[pytest.MarkDecorator]:
+    """Whole models are components again: by default two in bfloat16, in CI all of them in it."""
+    if not name.startswith("preset"):
+        return []
+    if dtype != "bfloat16":
+        return [pytest.mark.slow, pytest.mark.long]
+    return [] if name in ("preset sort", "preset bert-base") else [pytest.mark.slow]
 
 
 EVERY = [
-    pytest.param(name, dtype, marks=pytest.mark.slow if is_slow(name, dtype) else ())
-    for name in COMPONENTS
-    for dtype in DTYPES
+    pytest.param(name, dtype, marks=tier(name, dtype)) for name in COMPONENTS for dtype in DTYPES
 ]
 
 

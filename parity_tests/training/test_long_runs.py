@@ -32,15 +32,15 @@ from verification.runs.table import lines, measure_runs
 
 UPDATES = 1000
 SHORT = 24
-# In CI one run in every dtype, with a router; two of them in float64 alone.
-WHOLE_IN_CI = [("mixtral-8x7b", 1)]
-FLOAT64_IN_CI = [("sort", 1), ("char-gpt", 4)]
+# Unless --long-runs asks for all: one run in every dtype, with a router; two in float64 alone.
+WHOLE_RUNS = [("mixtral-8x7b", 1)]
+FLOAT64_RUNS = [("sort", 1), ("char-gpt", 4)]
 EVERY = [(name, count) for name in FAMILIES for count in (1, 4)]
 
 
 def pytest_generate_tests(metafunc):
     if "whole" in metafunc.fixturenames:
-        chosen = EVERY if metafunc.config.getoption("--long-runs") else WHOLE_IN_CI
+        chosen = EVERY if metafunc.config.getoption("--long-runs") else WHOLE_RUNS
         metafunc.parametrize("whole", chosen, ids=[f"{name}-{count}" for name, count in chosen])
 
 
@@ -71,13 +71,15 @@ def test_a_short_run_is_the_same_run(float64, name, accumulation):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "accumulation"), FLOAT64_IN_CI)
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "accumulation"), FLOAT64_RUNS)
 def test_a_thousand_updates_are_the_same_run(float64, compiled_as_users_do, name, accumulation):
     ours, theirs = runs(name, accumulation, UPDATES)
     check(compare_runs(ours, theirs), UPDATES, fall=0.6)
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_thousand_updates_in_every_dtype(float64, compiled_as_users_do, whole, capsys):
     """float32 and bfloat16 are off from float64 by what rounding explains, in both frameworks."""
     entry = measure_runs(*whole, UPDATES)
