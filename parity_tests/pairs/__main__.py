@@ -18,7 +18,7 @@ def row(pair: Pair) -> str:
     right = answer.verdict == pair.verdict
     placed = named = "-"
     said = answer.message.strip()[:150] if answer.verdict == STATUS[2] else ""
-    if pair.verdict == "different":
+    if pair.verdict != "equal":
         placed, named = (
             "yes" if check else "NO" for check in (answer.placed(pair), answer.named(pair))
         )

@@ -37,6 +37,8 @@ class Answer:
 
     def causes(self, pair: Pair) -> list[str]:
         """What is said of faults that are placed right, or of all where no line holds the fault."""
+        if self.verdict == STATUS[2]:
+            return [self.message]
         right = pair.marked_lines() if pair.placed else None
         return [
             fault["cause"]
