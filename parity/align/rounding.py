@@ -36,12 +36,16 @@ def measure_rounding(
     leaves = [v for v in program.values if v.kind in ("input", "parameter") and v.is_float]
     for draw in range(DRAWS):
         rng = np.random.default_rng([draw, 71])
-        changed = {
-            v.number: v.array * (1 + epsilon * rng.integers(-1, 2, v.array.shape)) for v in leaves
-        }
-        for key, after in view(program.rerun(changed, weights)).items():
+        changed = {v.number: _neighbour(v.array, epsilon, rng) for v in leaves}
+        # The gradient of a bias may depend on nothing but these.
+        moved_weights = {n: _neighbour(array, epsilon, rng) for n, array in weights.items()}
+        for key, after in view(program.rerun(changed, moved_weights)).items():
             moved[key] = max(moved[key], distance_of(after, before[key]))
     return moved
+
+
+def _neighbour(array: np.ndarray, epsilon: float, rng: np.random.Generator) -> np.ndarray:
+    return array * (1 + epsilon * rng.integers(-1, 2, array.shape))
 
 
 def distance_of(ours: np.ndarray, theirs: np.ndarray) -> float:
