@@ -130,7 +130,12 @@ PAIRS = [
     _wrong("window_ignored", "2x8x12", r"mask|window|causal", "linen"),
     _wrong("window_ignored", "2x8x12", r"window|mask.*(3|2)", "linen_causal"),
     _equal("rmsprop", "g=6x5 nu=6x5"),
-    _wrong("rmsprop", "g=6x5 nu=6x5", r"(root|sqrt) (after|before|outside|inside)|(after|before|outside|inside).*(root|sqrt)", "eps"),
+    _wrong(
+        "rmsprop",
+        "g=6x5 nu=6x5",
+        r"(root|sqrt) (after|before|outside|inside)|(after|before|outside|inside).*(root|sqrt)",
+        "eps",
+    ),
     _wrong("rmsprop", "g=6x5 nu=6x5", r"0\.9\b.*0\.99|0\.99.*0\.9\b", "decay"),
     _equal("ema", "4x6", flags="--weights loaded"),
     _wrong("ema", "4x6", r"weight|average", flags="--weights loaded", placed=False),
