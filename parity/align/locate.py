@@ -8,7 +8,7 @@ what differs is computed before the pair, and what comes after it is right.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -127,6 +127,7 @@ class Pair:
         array: the target's value as the base lays it out.
         gained: how many values after it agree with the target then, which did not before.
         settled: whether the last value that the exchange changes nearby is one of these.
+        whole: a later pair that this one and a few more make together.
     """
 
     base: int
@@ -134,6 +135,7 @@ class Pair:
     array: np.ndarray
     gained: int
     settled: bool
+    whole: "Pair | None" = None
 
 
 class Alignment:
@@ -192,7 +194,7 @@ class Alignment:
             first = first or pair
             state = alignment.state.with_changes({pair.base: pair.array})
             if same(state.arrays[goal.base], goal.array, self.tolerance):
-                return first
+                return replace(first, whole=goal)
             alignment = Alignment(state, self.target, self.outputs, self.tolerance)
         return goal
 

@@ -1,7 +1,6 @@
 """The smallest edit that makes what follows a difference agree with the target."""
 
 from collections.abc import Callable, Iterator
-from itertools import islice
 
 import numpy as np
 
@@ -10,14 +9,11 @@ from parity.explain.edits.arrangements import rearrangements
 from parity.explain.edits.attributes import other_attributes, other_numbers
 from parity.explain.edits.convolutions import other_convolutions
 from parity.explain.edits.edit import Edit, Proposal
-from parity.explain.edits.functions import other_functions
+from parity.explain.edits.functions import other_functions, other_layers, other_reductions
 from parity.explain.edits.masks import other_masks
-from parity.explain.edits.operands import additions, bypasses, other_operands
+from parity.explain.edits.operands import additions, bypasses, other_operands, repetitions
 from parity.explain.edits.search import FEWEST_NUMBERS, Search
 from parity.explain.edits.tables import other_tables
-
-# So many later pairs are tried where the one given leaves something nearby unsettled.
-_MOST_PAIRS = 12
 
 Kind = Callable[[Search], Iterator[Proposal]]
 
@@ -26,12 +22,15 @@ KINDS: tuple[Kind, ...] = (
     other_masks,
     other_tables,
     other_functions,
+    other_layers,
     other_attributes,
     other_convolutions,
+    other_reductions,
     bypasses,
     other_operands,
     rearrangements,
     other_numbers,
+    repetitions,
     additions,
 )
 
@@ -43,7 +42,14 @@ def find_edit(alignment: Alignment, pair: Pair) -> Edit | None:
         alignment: base and target as they are, up to this difference.
         pair: from `Alignment.best_pair`.
     """
-    search = Search(alignment, _whole(alignment, pair))
+    for goal in (pair.whole, pair):
+        edit = None if goal is None else _find(Search(alignment, goal))
+        if edit is not None:
+            return edit
+    return None
+
+
+def _find(search: Search) -> Edit | None:
     if sum(array.size for array in search.checkpoints.values()) < FEWEST_NUMBERS:
         return None
     with np.errstate(all="ignore"):
@@ -51,14 +57,9 @@ def find_edit(alignment: Alignment, pair: Pair) -> Edit | None:
             for proposal in kind(search):
                 if search.accepts(proposal.operations):
                     return _as_edit(search, proposal)
+                if search.is_exhausted:
+                    return None
     return None
-
-
-def _whole(alignment: Alignment, pair: Pair) -> Pair:
-    """The first pair from here on whose exchange settles all nearby: a pair may be a part of it."""
-    later = {number for number in alignment.unmatched if number > pair.base}
-    whole = (pair, *([] if pair.settled else islice(alignment.pairs(later), _MOST_PAIRS)))
-    return next((found for found in whole if found.settled), pair)
 
 
 def _as_edit(search: Search, proposal: Proposal) -> Edit:

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from parity.align.layouts import same
 from parity.explain.edits.edit import Proposal, computing
 from parity.explain.edits.search import Block, Search
-from parity.explain.edits.words import axes_text
+from parity.explain.edits.words import axes_text, spoken, stem
 from parity.programs.program import Operation
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -66,6 +66,82 @@ def other_functions(search: Search) -> Iterator[Proposal]:
             for base, target, function in relatives:
                 operations = [_through(search, block, function) for block in blocks]
                 yield Proposal(operations, base, target)
+
+
+def other_layers(search: Search) -> Iterator[Proposal]:
+    """Relatives of what a framework computes in one operation, and of reductions."""
+    for operations in search.groups():
+        first = operations[0]
+        if stem(first) == "native_layer_norm" and len(first.inputs) == 3:
+            x, y = (search.array(n) for n in (first.inputs[0], first.outputs[0]))
+            weight, bias = (search.array(n) for n in first.inputs[1:])
+            ours = identify_norm_of(x, (y - bias) / weight, _LOOSE)
+            if ours is None:
+                continue
+            for other in _related(ours, x.shape):
+
+                def scaled(a: Tensor, w: Tensor, b: Tensor, other: Norm = other) -> Tensor:
+                    return other(a) * w + b
+
+                edited = [computing(search.program, op, op.inputs, scaled) for op in operations]
+                yield Proposal(edited, *_different(ours, other, x.shape))
+        elif stem(first) in _POOLINGS:
+            sizes = [first.attributes.get(n) for n in ("kernel_size", "stride", "padding")]
+            window, stride, padding = (size or None for size in sizes)
+            for name, pool in _POOLINGS.items():
+
+                def pooled(a: Tensor, pool=pool, w=window, s=stride, p=padding or 0) -> Tensor:
+                    return pool(a, w, s, p)
+
+                if name != stem(first):
+                    edited = [
+                        computing(search.program, op, op.inputs[:1], pooled) for op in operations
+                    ]
+                    yield Proposal(edited, spoken(first), spoken(first, name))
+
+
+_POOLINGS = {"avg_pool2d": F.avg_pool2d, "max_pool2d_with_indices": F.max_pool2d}
+# Undoing a weight costs a few digits.
+_LOOSE = 1e-9
+
+_REDUCTIONS: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "mean": lambda x, axis: x.mean(axis),
+    "sum": lambda x, axis: x.sum(axis),
+    "maximum": lambda x, axis: x.amax(axis),
+    "minimum": lambda x, axis: x.amin(axis),
+    "first entry": lambda x, axis: x.select(axis, 0),
+    "last entry": lambda x, axis: x.select(axis, -1),
+    "root of the sum of squares": lambda x, axis: x.square().sum(axis).sqrt(),
+    "product": lambda x, axis: x.prod(axis),
+}
+
+
+def other_reductions(search: Search) -> Iterator[Proposal]:
+    """Along one axis: a mean, a sum, an extremum, an entry."""
+    for end in search.window:
+        y = search.array(end.outputs[0])
+        before = {n for op in search.window if op.number <= end.number for n in op.inputs}
+        for n in sorted(before - search.static, reverse=True):
+            x = search.array(n)
+            if x.dtype.kind != "f" or y.dtype.kind != "f" or x.ndim == 0 or x.size <= y.size:
+                continue
+            for axis in range(x.ndim):
+                short = (*x.shape[:axis], *x.shape[axis + 1 :])
+                if y.shape not in (short, (*x.shape[:axis], 1, *x.shape[axis + 1 :])):
+                    continue
+                named = {
+                    name: _of_numpy(lambda a, f=f, axis=axis: f(a, axis), x).reshape(y.shape)
+                    for name, f in _REDUCTIONS.items()
+                }
+                ours = next((k for k, v in named.items() if same(v, y, search.tolerance)), None)
+                over = axes_text(axis, x.shape)
+                base = f"{ours} over {over}" if ours else f"pooling by `{end.source.code}`"
+                for name, function in _REDUCTIONS.items():
+                    if name != ours:
+                        edited = computing(
+                            search.program, end, [n], lambda a, f=function, axis=axis: f(a, axis)
+                        )
+                        yield Proposal([edited], base, f"{name} over {over}")
 
 
 def _through(search: Search, block: Block, function: Callable[[Tensor], Tensor]) -> Operation:

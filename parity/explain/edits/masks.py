@@ -53,7 +53,7 @@ def _maskings(search: Search) -> Iterator[_Masking]:
     """The operations of the window that keep some scores and bury the others."""
     for operation in search.window:
         masked = search.array(operation.outputs[0])
-        if masked.dtype.kind != "f" or masked.ndim < 2:
+        if masked.dtype.kind != "f" or masked.ndim < 2 or len(operation.inputs) < 2:
             continue
         for scores in operation.inputs:
             held = search.array(scores)
@@ -154,11 +154,16 @@ def _describe(search: Search, allowed: np.ndarray) -> str:
     if allowed.all():
         return "no mask: every query attends to all keys"
     flat = allowed.reshape(-1, *allowed.shape[-2:])
-    given = {
-        name: search.array(n).astype(bool)
-        for name, n in search.program.named("input").items()
-        if search.array(n).dtype.kind in "iub" and np.isin(search.array(n), (0, 1)).all()
-    }
+    given = {}
+    for name, n in search.program.named("input").items():
+        held = search.array(n)
+        if held.dtype.kind in "iub" and np.isin(held, (0, 1)).all():
+            given[name] = held.astype(bool)
+            given[f"{name}, inverted"] = ~held.astype(bool)
+            if held.ndim == 2 and allowed.ndim == 4 and held.shape[-1] == allowed.shape[-2]:
+                rows = held.astype(bool)[:, None, :, None]
+                if np.array_equal(np.broadcast_to(rows, allowed.shape), allowed):
+                    return f"queries masked by {name}, and no keys"
     if (flat == flat[0]).all():
         allowed = flat[0][None, None]
     parts = identify_parts(allowed, given)

@@ -86,9 +86,9 @@ def other_operands(search: Search) -> Iterator[Proposal]:
     yield from _replaced(search)
     yield from _exchanged(search)
     yield from _reversed(search)
+    yield from _related(search)
     yield from _neighbours_swapped(search)
     yield from _bias_moved(search)
-    yield from _doubled(search)
 
 
 def _replaced(search: Search) -> Iterator[Proposal]:
@@ -162,6 +162,24 @@ def _reversed(search: Search) -> Iterator[Proposal]:
             )
 
 
+_BINARY = {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div}
+_BINARY |= {"maximum": torch.maximum, "minimum": torch.minimum}
+_BINARY_NAMES = {"add": "sum", "sub": "difference", "mul": "product", "div": "quotient"}
+
+
+def _related(search: Search) -> Iterator[Proposal]:
+    """A sum in the place of a difference, a product of a quotient, and so on."""
+    for operations in search.groups():
+        kind = stem(operations[0])
+        if kind not in _BINARY or any(len(op.inputs) != 2 for op in operations):
+            continue
+        for other, function in _BINARY.items():
+            if other != kind:
+                edited = [computing(search.program, op, op.inputs, function) for op in operations]
+                base, target = (_BINARY_NAMES.get(name, name) for name in (kind, other))
+                yield Proposal(edited, f"the {base} of a and b", f"the {target} of a and b")
+
+
 def _neighbours_swapped(search: Search) -> Iterator[Proposal]:
     """A, then B, in the place of B, then A."""
     producers = {n: op for op in search.window for n in op.outputs[:1]}
@@ -217,7 +235,8 @@ def _bias_moved(search: Search) -> Iterator[Proposal]:
                     yield Proposal([bare, moved], base, target)
 
 
-def _doubled(search: Search) -> Iterator[Proposal]:
+def repetitions(search: Search) -> Iterator[Proposal]:
+    """An operation applied once more to what it gives."""
     for operations in search.groups():
         first = operations[0]
         for index, n in enumerate(first.inputs):

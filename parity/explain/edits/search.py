@@ -14,6 +14,10 @@ from parity.programs.program import Operation, Program, Source, Value
 
 # So many operations behind an edit are run until what it must reproduce has been computed.
 _LONGEST_RUN = 10_000
+# So many are run for one difference in all, and so many trials go on though the pair's own value is
+# not reached.
+_MOST_RUNS = 60_000
+_MOST_DETOURS = 300
 # An explanation rests on at least so many numbers.
 FEWEST_NUMBERS = 6
 
@@ -47,6 +51,7 @@ class Search:
         self.window = alignment.window(pair.base)
         self.target_window = alignment.target_window(pair.target)
         self.checkpoints = self._checkpoints()
+        self._spent = self._detours = 0
 
     def _checkpoints(self) -> dict[int, np.ndarray]:
         """What agrees with the target once the pair is exchanged, beyond copies of the pair."""
@@ -80,7 +85,7 @@ class Search:
     def target_values(self) -> list[int]:
         """What the target's window reads and computes."""
         found = {n for op in self.target_window for n in (*op.inputs, *op.outputs)}
-        return sorted(found)
+        return sorted(found | {self.pair.target})
 
     @cached_property
     def target_leaves(self) -> list[int]:
@@ -221,12 +226,20 @@ class Search:
                 return array, self.checkpoints[number]
         return None
 
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether as many operations have been run as one difference is worth."""
+        return self._spent > _MOST_RUNS
+
     def accepts(self, edited: Sequence[Operation]) -> bool:
         """Whether an edit reproduces everything that the exchange of the pair does."""
         if not edited:
             return False
         left = set(self.checkpoints)
         for number, array in self.state.after({}, edited, _LONGEST_RUN):
+            self._spent += 1
+            if number == self.pair.base and not self._is_worth_more(array):
+                return False
             if number in left:
                 wanted = self.checkpoints[number]
                 if array.shape != wanted.shape or not same(array, wanted, self.tolerance):
@@ -237,6 +250,17 @@ class Search:
             elif number in self.alignment.matches and not self._still_matches(number, array):
                 return False
         return False
+
+    def _is_worth_more(self, array: np.ndarray) -> bool:
+        """Whether to run on past the pair: its value is reached, or what follows may not mind.
+
+        A softmax, say, does not mind that all scores of a row are moved alike.
+        """
+        wanted = self.pair.array
+        if array.shape == wanted.shape and same(array, wanted, self.tolerance):
+            return True
+        self._detours += 1
+        return self._detours <= _MOST_DETOURS
 
     def _still_matches(self, number: int, array: np.ndarray) -> bool:
         before = self.array(number)

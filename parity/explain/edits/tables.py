@@ -11,7 +11,7 @@ from parity.align.layouts import same
 from parity.explain.causes.rotary import identify_spectrum
 from parity.explain.edits.edit import Proposal, with_input, with_output
 from parity.explain.edits.search import Search
-from parity.explain.edits.words import number
+from parity.explain.edits.words import number, stem
 from parity.programs.program import Operation
 
 # Angles are solved through arctangents of numbers rounded to float64.
@@ -38,7 +38,8 @@ class Angles:
 
 
 def other_tables(search: Search) -> Iterator[Proposal]:
-    ours = _tables(search, search.static & {n for op in search.window for n in op.inputs})
+    read = {search.pair.base, *(n for op in search.window for n in op.inputs)}
+    ours = _tables(search, search.static & read)
     theirs = {
         n: search.target.values[n].array
         for n in search.target_values
@@ -75,9 +76,9 @@ def _other_angles(
         for n, part in ((cos, np.real(turns)), (sin, np.imag(turns))):
             for operation in _with_table(search, n, part.reshape(ours[n].shape), operations):
                 operations[operation.number] = operation
-        for base_text, target_text in _angle_texts(base, target, search.sizes):
-            yield Proposal(list(operations.values()), base_text, target_text)
-            break
+        texts = _angle_texts(base, target, search.sizes, _use(search, cos))
+        if texts is not None:
+            yield Proposal(list(operations.values()), *texts)
 
 
 def _with_table(
@@ -92,8 +93,7 @@ def _with_table(
         return [with_output(search.program, operation, change)]
     return [
         with_input(search.program, before.get(op.number, op), op.inputs.index(n), change)
-        for op in search.window
-        if n in op.inputs
+        for op in search.state.readers.get(n, ())
     ]
 
 
@@ -145,37 +145,88 @@ def _solve(turns: np.ndarray) -> Angles | None:
     return Angles(np.array(frequencies), np.array(order), float(whole), amplitude)
 
 
-def _angle_texts(base: Angles, target: Angles, sizes: list[int]) -> Iterator[tuple[str, str]]:
+def _use(search: Search, n: int) -> str:
+    """What angles are for: rotations multiply what they meet first, sinusoids are added to it."""
+    reached = {n}
+    for operation in search.state.operations:
+        if any(m in reached for m in operation.inputs):
+            if any(m not in search.static for m in operation.inputs):
+                return "rotary" if stem(operation) == "mul" else "sinusoid"
+            reached.update(operation.outputs)
+    return "rotary"
+
+
+def _angle_texts(
+    base: Angles, target: Angles, sizes: list[int], use: str
+) -> tuple[str, str] | None:
+    right, wrong = base.frequencies, target.frequencies
     if abs(base.amplitude - target.amplitude) > _TOLERANCE:
-        yield tuple(f"cosines and sines times {number(a.amplitude)}" for a in (base, target))  # type: ignore[misc]
-    elif base.offset != target.offset:
-        yield tuple(f"rotary positions from {a.offset:g} on" for a in (base, target))  # type: ignore[misc]
-    elif np.allclose(base.frequencies, -target.frequencies, _TOLERANCE, 0):
-        yield "rotated forwards", "rotated backwards: every angle has the opposite sign"
-    elif not np.allclose(base.frequencies, target.frequencies, _TOLERANCE, 0):
-        yield _frequency_texts(base.frequencies, target.frequencies, sizes)
+        texts = [f"cosines and sines times {number(a.amplitude)}" for a in (base, target)]
+        return texts[0], texts[1]
+    if np.allclose(right, -wrong, _TOLERANCE, 0):
+        if base.offset != target.offset:
+            return f"{use} positions in order", f"{use} positions reversed"
+        return f"{use} angles forwards", f"{use} angles backwards, of the opposite sign"
+    if not np.allclose(right, wrong, _TOLERANCE, 0):
+        return _frequency_texts(right, wrong, sizes, use)
+    if base.offset != target.offset:
+        texts = [f"{use} positions from {a.offset:g} on" for a in (base, target)]
+        return texts[0], texts[1]
+    return None
 
 
-def _frequency_texts(base: np.ndarray, target: np.ndarray, sizes: list[int]) -> tuple[str, str]:
+def _frequency_texts(
+    base: np.ndarray, target: np.ndarray, sizes: list[int], use: str
+) -> tuple[str, str]:
     right, wrong = identify_spectrum(base), identify_spectrum(target)
     if right is None or wrong is None:
         texts = [" ".join(f"{f:.4g}" for f in side) for side in (base, target)]
-        return tuple(f"rotation by {text} per position" for text in texts)  # type: ignore[return-value]
+        return f"{use} angles {texts[0]} per position", f"{use} angles {texts[1]} per position"
     if abs(wrong.theta / right.theta - 1) <= _TOLERANCE:
-        return tuple(f"rotary frequencies {s.scaling()}" for s in (right, wrong))  # type: ignore[return-value]
+        return f"{use} frequencies {right.scaling()}", f"{use} frequencies {wrong.scaling()}"
     width = 2 * len(base)
     other = width * np.log(right.theta) / np.log(wrong.theta)
     if round(other) in sizes and abs(other - round(other)) < 1e-6:
-        return tuple(  # type: ignore[return-value]
-            f"rotary frequencies theta**(-2i / {n}), theta {right.theta:g}"
-            for n in (width, round(other))
-        )
-    return f"rotary base theta {right.theta:g}", f"rotary base theta {wrong.theta:g}"
+        texts = [f"theta**(-2i / {n}), theta {right.theta:.6g}" for n in (width, round(other))]
+        return f"{use} frequencies {texts[0]}", f"{use} frequencies {texts[1]}"
+    return f"{use} base theta {right.theta:.6g}", f"{use} base theta {wrong.theta:.6g}"
+
+
+def _angles_of(table: np.ndarray) -> Angles | None:
+    """A table (t + offset) f of angles, not yet their cosines."""
+    flat = _flat(table)
+    if flat.ndim != 2 or len(flat) < 3:
+        return None
+    steps = flat[1] - flat[0]
+    if not steps.all():
+        return None
+    offset = float(np.round(flat[0, 0] / steps[0], 9))
+    if not same(np.outer(np.arange(len(flat)) + offset, steps), flat, _TOLERANCE):
+        return None
+    return Angles(steps, np.arange(len(steps)), offset, 1.0)
+
+
+def _raw_angle_texts(
+    search: Search, n: int, held: np.ndarray, wanted: np.ndarray
+) -> tuple[str, str] | None:
+    reached, names = {n}, set()
+    for operation in search.state.operations:
+        if any(m in reached for m in operation.inputs):
+            names.add(stem(operation))
+            reached.update(m for m in operation.outputs if m in search.static)
+    ours, theirs = (_angles_of(table) for table in (held, wanted))
+    if ours is None or theirs is None or not names & {"cos", "sin"}:
+        return None
+    return _angle_texts(ours, theirs, search.sizes, _use(search, n))
 
 
 def _exchanged(search: Search, n: int, held: np.ndarray, wanted: np.ndarray) -> Iterator[Proposal]:
     operations = _with_table(search, n, wanted, {})
     what = f"a table of {' x '.join(map(str, held.shape))}"
+    texts = _wave_texts(held, wanted, search.sizes) or _raw_angle_texts(search, n, held, wanted)
+    if texts is not None:
+        yield Proposal(operations, *texts)
+        return
     for axis in range(held.ndim):
         for step in range(-min(held.shape[axis] - 1, 8), min(held.shape[axis], 9)):
             if step and held.shape[axis] > abs(step) + 2 and _is_shifted(held, wanted, axis, step):
@@ -197,6 +248,67 @@ def _exchanged(search: Search, n: int, held: np.ndarray, wanted: np.ndarray) -> 
     yield Proposal(
         operations, what, f"other numbers in {what}: {_start(wanted)} for {_start(held)}"
     )
+
+
+@dataclass(frozen=True)
+class Waves:
+    """Sines and cosines of the same angles side by side.
+
+    Args:
+        order: which come where.
+    """
+
+    order: str
+    angles: Angles
+
+
+def _waves(table: np.ndarray) -> Waves | None:
+    flat = _flat(table)
+    if flat.ndim != 2 or len(flat) < 3 or flat.shape[1] % 2:
+        return None
+    half = flat.shape[1] // 2
+    columns = {
+        "in halves": (flat[:, :half], flat[:, half:]),
+        "in turn": (flat[:, ::2], flat[:, 1::2]),
+    }
+    for place, (a, b) in columns.items():
+        for first, turns in (
+            ("sines, then cosines", b + 1j * a),
+            ("cosines, then sines", a + 1j * b),
+        ):
+            angles = _solve(turns)
+            # Sines of negative angles are cosines' neighbours too: frequencies are positive.
+            if angles is not None and (angles.frequencies > 0).all():
+                return Waves(f"{first}, {place}", angles)
+    return None
+
+
+def _wave_texts(held: np.ndarray, wanted: np.ndarray, sizes: list[int]) -> tuple[str, str] | None:
+    ours, theirs = _waves(held), _waves(wanted)
+    if ours is None or theirs is None:
+        return None
+    if ours.order != theirs.order:
+        return f"sinusoids: {ours.order}", f"sinusoids: {theirs.order}"
+    if ours.angles.offset != theirs.angles.offset:
+        texts = [f"sinusoids of positions from {w.angles.offset:g} on" for w in (ours, theirs)]
+        return texts[0], texts[1]
+    right, wrong = (identify_spectrum(w.angles.frequencies) for w in (ours, theirs))
+    if right is None or wrong is None:
+        return None
+    pairs = len(ours.angles.frequencies)
+    ends = [
+        pairs * np.log(w.angles.frequencies[0] / w.angles.frequencies[-1]) for w in (ours, theirs)
+    ]
+    if abs(ends[1] / ends[0] * (pairs - 1) / pairs - 1) < 1e-6:
+        forms = (f"i / {pairs}", f"i / {pairs - 1}")
+    elif abs(ends[0] / ends[1] * (pairs - 1) / pairs - 1) < 1e-6:
+        forms = (f"i / {pairs - 1}", f"i / {pairs}")
+    else:
+        return (
+            f"sinusoids of base {right.theta:.6g}",
+            f"sinusoids of base {wrong.theta:.6g}",
+        )
+    return f"sinusoids' exponents {forms[0]}", f"sinusoids' exponents {forms[1]}"
 
 
 def _start(table: np.ndarray) -> str:

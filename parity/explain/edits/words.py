@@ -37,14 +37,16 @@ def stem(operation: Operation) -> str:
     return operation.name.removeprefix("aten.").split(".")[0].rstrip("_")
 
 
-def spoken(operation: Operation) -> str:
-    return _NAMES.get(stem(operation), stem(operation).strip("_").replace("_", " "))
+def spoken(operation: Operation, name: str | None = None) -> str:
+    """What an operation, or one of another name, is called."""
+    name = stem(operation) if name is None else name
+    return _NAMES.get(name, name.strip("_").replace("_", " "))
 
 
 def number(value: float, sizes: Iterable[int] = ()) -> str:
     """A number, and the power of one size that it is, where it is of no other."""
     shown = f"{value:.6g}"
-    if float(value) == int(value) if np.isfinite(value) else True:
+    if not np.isfinite(value) or value == float(f"{value:.3g}"):
         return shown
     found = {
         f"{minus}{size}**{power:g}" if power != -1 else f"{minus}1/{size}"
