@@ -9,5 +9,7 @@ functions     a function in the place of its relative; what only the target appl
 arrangements  permutations of factored axes, shifts, reversals
 masks         which keys each query may attend to
 tables        cosines and sines of angles, and other tables that no input enters
+convolutions  padding of images, kernels flipped in space
+backward      find_gradient_edit: equal values whose gradients differ
 words         operations, numbers and axes in the field's words
 """
