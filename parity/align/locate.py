@@ -196,7 +196,20 @@ class Alignment:
             if same(state.arrays[goal.base], goal.array, self.tolerance):
                 return replace(first, whole=goal)
             alignment = Alignment(state, self.target, self.outputs, self.tolerance)
+        if first and self._repairs(first, inside):
+            return replace(first, whole=goal)
         return goal
+
+    def _repairs(self, pair: Pair, inside: Collection[int]) -> bool:
+        """Whether an exchange makes values agree that lie before the end of the difference."""
+        own = Contents([_as_value(pair.array)], self.tolerance)
+        return any(
+            number in inside
+            and number not in self.matches
+            and not own.holds(array)
+            and self.missing_contents.holds(array)
+            for number, array in self.state.after({pair.base: pair.array})
+        )
 
     def gained_by(self, edited: Sequence[Operation]) -> int:
         """How many more values agree with the target once these operations replace our own."""
