@@ -25,7 +25,6 @@ CONFIG = hostile_config(
 )
 INPUTS = {"tokens": tokens(23, 3, 7), "token_mask": ragged_mask(3, 7)}
 WEIGHTS = np.random.default_rng(3).normal(size=(3, 7, 23))
-CHUNKS = pytest.mark.parametrize("chunks", [(), (3, 2, 2)], ids=["whole", "cached"])
 DETERMINISTIC = 8  # the place of Block's last argument, itself being 0
 
 
@@ -33,7 +32,9 @@ def twins(chunks: tuple[int, ...]) -> Pair:
     return Pair(chunked.flax_model(CONFIG, chunks), chunked.torch_model(CONFIG, chunks), INPUTS)
 
 
-@CHUNKS
+@pytest.mark.parametrize(
+    "chunks", [(), pytest.param((3, 2, 2), marks=pytest.mark.slow)], ids=["whole", "cached"]
+)
 def test_flax_blocks_under_remat(float64, monkeypatch, chunks):
     pair, key = twins(chunks), jax.random.key(3)
     arrays = {name: jnp.asarray(value) for name, value in INPUTS.items()}
@@ -51,7 +52,7 @@ def test_flax_blocks_under_remat(float64, monkeypatch, chunks):
     jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-12, atol=1e-12), recomputed, plain)
 
 
-@CHUNKS
+@pytest.mark.parametrize("chunks", [(), (3, 2, 2)], ids=["whole", "cached"])
 def test_torch_blocks_under_checkpoint(float64, chunks):
     model, calls = twins(chunks).torch.train(), []
     set_dropout_keys(model, random.key(3))

@@ -21,7 +21,7 @@ OLD = Path(__file__).parent / "data" / "old_runs"
 FIGURES = ("lr", "loss", "accuracy", "grad_norm", "eval_loss", "eval_accuracy", "exact_match")
 
 
-@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("backend", [pytest.param("jax", marks=pytest.mark.slow), "torch"])
 @pytest.mark.parametrize(
     "name", ["char-gpt-jax", pytest.param("sort-torch", marks=pytest.mark.slow)]
 )

@@ -71,7 +71,7 @@ from transformer_training.tasks import make_task
 assert not jax.config.jax_threefry_partitionable
 assert str(jax.random.key(0).dtype) == "key<rbg>"
 train = replace(PRESETS["char-gpt"].train, seed=7, batch_size=2)
-task = make_task(replace(PRESETS["char-gpt"].model, num_layers=1), train)
+task = make_task(replace(PRESETS["char-gpt"].model, num_layers=1, d_model=16, d_ff=24), train)
 both = [m.Trainer(task.model, train) for m in (flax_transformer.training, torch_reference.training)]
 ours, theirs = (trainer.named_state() for trainer in both)
 assert (ours.dropout_key == theirs.dropout_key).all()
