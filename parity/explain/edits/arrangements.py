@@ -166,7 +166,7 @@ def _untransposed(
     search: Search, place: Place, factors: tuple[int, ...], order: tuple[int, ...]
 ) -> Operation | None:
     """The transpose that is missing in the target, where undoing it gives the order."""
-    wanted = permuted(torch.from_numpy(place.array), factors, order).numpy()
+    wanted = permuted(torch.tensor(place.array), factors, order).numpy()
     number = place.number
     for _ in range(5):
         operation = search.program.producer(number)

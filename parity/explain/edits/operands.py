@@ -116,6 +116,8 @@ def _value_text(search: Search, n: int) -> str:
     if producer is None:
         return "a constant"
     module = producer.source.module
+    if len(producer.outputs) > 1 and stem(producer).startswith(("split", "chunk", "unbind")):
+        return f"part {producer.outputs.index(n)} of the {spoken(producer)} ({producer.source})"
     made = f"the output of {module}" if module else f"the {spoken(producer)}"
     return f"{made} ({producer.source})"
 

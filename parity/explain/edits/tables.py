@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
+from itertools import islice, product
 
 import numpy as np
 import torch
@@ -17,6 +17,8 @@ from parity.programs.program import Operation
 # Angles are solved through arctangents of numbers rounded to float64.
 _TOLERANCE = 1e-8
 _LARGEST_SHIFT = 64
+# So many tables of either side are looked at in pairs.
+_MOST_TABLES = 24
 
 
 @dataclass(frozen=True)
@@ -45,12 +47,25 @@ def other_tables(search: Search) -> Iterator[Proposal]:
         for n in search.target_values
         if n in search.target_static and _says_something(search.target.values[n].array)
     }
-    yield from _other_angles(search, ours, theirs)
+    yield from _other_angles(search, *_unmatched_tables(search))
     for n, held in ours.items():
         for m in theirs:
             for wanted in search.in_layout_of(m, held.shape):
                 if not same(held, wanted, search.tolerance):
                     yield from _exchanged(search, n, held, wanted)
+
+
+def _unmatched_tables(search: Search) -> tuple[dict[int, np.ndarray], dict[int, np.ndarray]]:
+    """Tables of both sides that differ: cosines may be read long before their sines."""
+    alignment = search.alignment
+    ours = _tables(search, search.static & {*alignment.unmatched})
+    missing = [n for n in alignment.missing if n in search.target_static]
+    theirs = {n: search.target.values[n].array for n in missing}
+    theirs = {n: table for n, table in theirs.items() if _says_something(table)}
+    return (
+        dict(islice(ours.items(), _MOST_TABLES)),
+        dict(islice(theirs.items(), _MOST_TABLES)),
+    )
 
 
 def _tables(search: Search, numbers: set[int]) -> dict[int, np.ndarray]:
