@@ -49,7 +49,7 @@ jnp.clip = _clip_of_old
 def torch_model(kind, name="Model"):
     torch.manual_seed(0)
     config = CONFIGS[kind]()
-    config._attn_implementation, config.return_dict = "eager", False
+    config._attn_implementation, config.use_cache = "eager", False
     model = getattr(transformers, f"{kind}{name}")(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -60,7 +60,7 @@ def torch_model(kind, name="Model"):
 
 def jax_model(kind, name="Model", **changed):
     config = CONFIGS[kind](**changed)
-    config.return_dict = False
+    config.use_cache = False
     flax = getattr(transformers, f"Flax{kind}{name}")
     return flax(config, dtype=jnp.float64, _do_init=False)
 
