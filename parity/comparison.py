@@ -1,6 +1,7 @@
 """Compare any torch model with any JAX model: outputs, gradients, where they part, why."""
 
 from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType
 from typing import Any, Literal
 
 import numpy as np
@@ -20,6 +21,7 @@ from parity.align.verdict import (
 )
 from parity.explain.backward import find_backward_fault
 from parity.explain.faults import Faults, find_forward_faults
+from parity.models.functions import framework_named
 from parity.models.jax_models import jax_model
 from parity.models.model import JaxModel, TorchModel
 from parity.models.torch_models import is_torch, torch_model
@@ -87,8 +89,8 @@ def compare(
         torch, built = built, torch
     fed = _inputs("inputs", inputs)
     other_fed = fed if jax_inputs is None else _inputs("jax inputs", jax_inputs)
-    base = _model(torch, fed, torch_options)
-    target = _model(built, other_fed, jax_options)
+    base = _model(torch, fed, torch_options, "torch")
+    target = _model(built, other_fed, jax_options, "jax")
     settings.require_comparable(dtype, base.module if isinstance(base, TorchModel) else None)
     report("copying weights")
     alike = type(base) is type(target)
@@ -111,8 +113,12 @@ def compare(
     return pair.compare(dtype)
 
 
-def _model(built: Any, inputs: Inputs, options: Mapping[str, Any] | None) -> Model:
-    if is_torch(built):
+def _model(
+    built: Any, inputs: Inputs, options: Mapping[str, Any] | None, of_functions: str
+) -> Model:
+    """A model; a plain function whose code tells nothing is written in `of_functions`."""
+    plain = isinstance(built, FunctionType)
+    if is_torch(built) or (plain and (framework_named(built) or of_functions) == "torch"):
         return torch_model(built, options)
     return jax_model(built, inputs.args, inputs.kwargs, options)
 

@@ -59,7 +59,7 @@ class Block(nn.Module):
             cos, sin = (np.repeat(f(turns), 2, -1) for f in (np.cos, np.sin))  # fault interleaved
             pairs = jnp.stack([-t[..., 1::2], t[..., ::2]], -1)  # fault interleaved
             return t * cos + pairs.reshape(t.shape) * sin  # fault interleaved
-        cos, sin = (np.concatenate([f, f], -1) for f in (np.cos(turns), np.sin(turns)))
+        cos, sin = (np.concatenate([f(turns)] * 2, -1) for f in (np.cos, np.sin))  # fault theta
         halves = jnp.concatenate([-t[..., SIZE // 2 :], t[..., : SIZE // 2]], -1)
         return t * cos + halves * sin  # fault theta
 

@@ -11,6 +11,7 @@ import torch
 from flax import nnx
 from torch import nn
 
+from parity.models.functions import framework_named
 from parity.models.jax_models import jax_model
 from parity.models.model import JaxModel, TorchModel
 from parity.models.torch_models import torch_model
@@ -294,3 +295,10 @@ def test_what_a_users_code_raises_is_one_line_that_says_where():
         torch_out(torch_model((fails, {"w": torch.ones(3)})))
     with pytest.raises(NotComparableError, match="the JAX side does not initialize: "):
         jax_model(linen.Dense(3), [])
+
+
+def test_a_plain_function_tells_its_framework_where_its_code_names_it():
+    assert framework_named(lambda x: torch.relu(x)) == "torch"
+    assert framework_named(lambda x: jnp.maximum(x, 0)) == "jax"
+    assert framework_named(lambda x: x * 2) is None
+    assert framework_named(nn.ReLU()) is None
