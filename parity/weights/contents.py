@@ -48,9 +48,9 @@ def match_contents(weight_map: WeightMap, torch_arrays: Arrays, jax_arrays: Arra
     torch array that holds the same numbers in whatever layout.
     """
     torch_arrays, jax_arrays = _wide(torch_arrays), _wide(jax_arrays)
-    settled = []
+    settled, alternatives = [], weight_map.alternatives
     for entry in weight_map.entries:
-        for other in (entry, *weight_map.alternatives.get(entry.jax, ())):
+        for other in (entry, *alternatives.get(entry.jax, ())):
             if _holds(jax_arrays[entry.jax], other, torch_arrays):
                 settled.append(other)
                 break

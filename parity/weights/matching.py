@@ -19,7 +19,7 @@ from parity.weights.tokens import Words, read_names, similarity
 from parity.weights.torch_units import alias_units, torch_units
 from parity.weights.units import Unit, singles
 from parity.weights.uses import Use
-from parity.weights.weight_map import Entry, WeightMap
+from parity.weights.weight_map import Choice, Entry, WeightMap
 
 # A pairing that costs less leaves no array out.
 _WHOLE = 1.0
@@ -165,15 +165,18 @@ class _Matcher:
     def weight_map(self) -> WeightMap:
         """What was found, with what is not certain and what is left over."""
         usual = self._usual_orders()
-        entries, alternatives = [], {}
+        entries: list[Entry] = []
+        choices: list[Choice] = []
         for found in self.found:
+            mine = []
             for name, options in found.pairing.options.items():
                 ranked = _by_usual(options, usual.get((found.kind, name.rpartition("/")[2])))
-                entries.append(Entry(name, ranked[0].layout, found.note))
-                others = [option.layout for option in ranked[1:]]
-                others += [o.layout for p in found.others for o in p.options.get(name, ())[:1]]
-                if others:
-                    alternatives[name] = [Entry(name, layout) for layout in others]
+                mine.append(Entry(name, ranked[0].layout, found.note))
+                others = tuple((Entry(name, option.layout),) for option in ranked[1:])
+                choices += [Choice((mine[-1],), others)] if others else []
+            others = tuple(_entries(pairing) for pairing in found.others)
+            choices += [Choice(tuple(mine), others)] if others else []
+            entries += mine
         position = {name: i for i, name in enumerate(self.jax.arrays)}
         entries.sort(key=lambda entry: position[entry.jax])
         shapes = {n: a.shape for n, a in self.torch.arrays.items()}
@@ -185,7 +188,7 @@ class _Matcher:
         kinds = {slot.name: unit.kind for unit in self.theirs for slot in unit.slots}
         missing = unread(layouts, {n: s for n, s in shapes.items() if n in self.torch.trainable})
         missing = [name_gate(text, kinds) for text in missing]
-        return WeightMap(entries, shapes, jax_shapes, alternatives, missing, left)
+        return WeightMap(entries, shapes, jax_shapes, choices, missing, left)
 
     def _usual_orders(self) -> dict[tuple[str, str], str]:
         """The order of axes of each class of layer, where the shapes of some of them show it."""
@@ -208,6 +211,11 @@ def _wrappers(theirs: Sequence[str], ours: Sequence[str]) -> tuple[str, str]:
                     prefix = ".".join(parts[:i]) + "."
                     votes["" if swap else prefix, prefix if swap else ""] += 1
     return votes.most_common(1)[0][0]
+
+
+def _entries(pairing: Pairing) -> tuple[Entry, ...]:
+    """The best entry for each array of a layer."""
+    return tuple(Entry(name, options[0].layout) for name, options in pairing.options.items())
 
 
 def _by_usual(options: Sequence[Option], usual: str | None) -> list[Option]:

@@ -39,6 +39,19 @@ class Entry:
         return f"{self.jax} = {self.to_jax}" + (f"  # {self.note}" if self.note else "")
 
 
+@dataclass(frozen=True)
+class Choice:
+    """A layer that may be made of several others, or in several layouts.
+
+    Args:
+        entries: of its arrays, as the map has them.
+        others: in their place, best first.
+    """
+
+    entries: tuple[Entry, ...]
+    others: tuple[tuple[Entry, ...], ...]
+
+
 @dataclass
 class WeightMap:
     """The map between the arrays of the two sides.
@@ -46,7 +59,7 @@ class WeightMap:
     Args:
         entries: one for each array of JAX's that has a counterpart.
         torch_shapes, jax_shapes: of all arrays of either side.
-        alternatives: for an array whose entry is not certain: others that fit, best first.
+        choices: the layers that may be made otherwise.
         missing_torch: torch's trainable arrays, whole or in part, that no entry reads.
         missing_jax: JAX's trainable arrays without an entry.
     """
@@ -54,9 +67,18 @@ class WeightMap:
     entries: list[Entry]
     torch_shapes: Mapping[str, Shape]
     jax_shapes: Mapping[str, Shape]
-    alternatives: dict[str, list[Entry]] = field(default_factory=dict)
+    choices: list[Choice] = field(default_factory=list)
     missing_torch: list[str] = field(default_factory=list)
     missing_jax: list[str] = field(default_factory=list)
+
+    @property
+    def alternatives(self) -> dict[str, list[Entry]]:
+        """For every array whose entry is not certain: others that fit, best first."""
+        found: dict[str, list[Entry]] = {}
+        for choice in self.choices:
+            for entry in (entry for other in choice.others for entry in other):
+                found.setdefault(entry.jax, []).append(entry)
+        return found
 
     def to_jax(self, torch_arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """JAX's arrays that have an entry, from torch's; views where no number moves."""
@@ -99,10 +121,10 @@ class WeightMap:
 
     def to_text(self) -> str:
         """One line an entry, to be read, edited and given back."""
-        lines = [HEADER]
+        lines, alternatives = [HEADER], self.alternatives
         for entry in self.entries:
             lines.append(f"{entry}\n")
-            lines += [f"#   or {other.to_jax}\n" for other in self.alternatives.get(entry.jax, ())]
+            lines += [f"#   or {other.to_jax}\n" for other in alternatives.get(entry.jax, ())]
         lines += [f"# without a counterpart: torch's {name}\n" for name in self.missing_torch]
         lines += [f"# without a counterpart: JAX's {name}\n" for name in self.missing_jax]
         return "".join(lines)
@@ -112,11 +134,11 @@ class WeightMap:
         new = {entry.jax: entry for entry in entries}
         kept = [new.pop(entry.jax, entry) for entry in self.entries] + list(new.values())
         given = {entry.jax for entry in entries}
-        uncertain = {name: e for name, e in self.alternatives.items() if name not in given}
+        open_choices = [c for c in self.choices if not given & {entry.jax for entry in c.entries}]
         missing = [name for name in self.missing_jax if name.partition(" ")[0] not in given]
         read = {name for entry in entries for name in entry.torch}
         unread = [name for name in self.missing_torch if name.partition(" ")[0] not in read]
-        return WeightMap(kept, self.torch_shapes, self.jax_shapes, uncertain, unread, missing)
+        return WeightMap(kept, self.torch_shapes, self.jax_shapes, open_choices, unread, missing)
 
     def require_complete(self) -> None:
         """Refuse a map that leaves trainable arrays out.

@@ -16,9 +16,10 @@ from parity.models.torch_models import torch_model
 from parity.observe.settings import NotComparableError
 from parity.weights.layout import read_layout
 from parity.weights.matching import find_map
+from parity.weights.settle import settle
 from parity.weights.uses import find_uses
 from parity.weights.weight_map import WeightMap, read_map
-from parity_tests.toolkit.weight_pairs import PAIRS
+from parity_tests.toolkit.weight_pairs import PAIRS, Linen, Torch
 
 
 @cache
@@ -152,8 +153,6 @@ def test_renames_take_wildcards():
             x = linen.LayerNorm(name=f"b{i}_n")(x)
         return x
 
-    from parity_tests.toolkit.weight_pairs import Linen
-
     jax_side = jax_model(Linen(forward), inputs)
     renames = {"b*_first": "layers.*.fc1", "b*_second": "layers.*.fc2", "b*_n": "layers.*.norm"}
     found = find_map(torch_side, jax_side, renames)
@@ -283,3 +282,38 @@ def test_names_that_say_nothing_are_made_up_for_by_a_run_of_both_sides():
     made = {n: jnp.asarray(a) for n, a in found.to_jax(arrays).items()}
     out = ours.call(made, [jnp.asarray(inputs[0])], {})
     np.testing.assert_allclose(out, expected, rtol=1e-10)
+
+
+def test_the_values_that_both_sides_compute_settle_which_layer_is_which():
+    """Names say nothing, sizes neither, and the order of use says the wrong thing."""
+    torch.manual_seed(0)
+
+    def forward(m, x):
+        first = m.red(x)
+        return first + torch.tanh(m.blue(x)) + m.blue(x)
+
+    net = Torch(forward, red=nn.Linear(4, 4), blue=nn.Linear(4, 4))
+
+    def run(tree, x):
+        a = x @ tree["cold"]["m"].T + tree["cold"]["b"]
+        return jnp.tanh(a) + a + (x @ tree["hot"]["m"].T + tree["hot"]["b"])
+
+    tree = {name: {"m": np.ones((4, 4)), "b": np.ones(4)} for name in ("hot", "cold")}
+    theirs, ours = torch_model(net), jax_model((run, tree))
+    arrays, fed = wide(theirs.arrays), Inputs([np.random.default_rng(0).normal(size=(3, 4))], {})
+    torch_run = torch_program(theirs, arrays, fed, "float64")
+    drawn = {n: np.random.default_rng(1).normal(size=a.shape) for n, a in ours.arrays.items()}
+    jax_uses = find_uses(jax_program(ours, drawn, fed, "float64"))
+    first = find_map(theirs, ours, torch_uses=find_uses(torch_run), jax_uses=jax_uses)
+    jax_run = jax_program(ours, first.to_jax(arrays), fed, "float64")
+    settled = settle(first, arrays, torch_run, jax_run)
+    made = {entry.jax: str(entry.to_jax) for entry in settled.entries}
+    assert {entry.jax: str(entry.to_jax) for entry in first.entries} != made
+    assert made == {
+        "cold/b": "blue.bias",
+        "cold/m": "blue.weight",
+        "hot/b": "red.bias",
+        "hot/m": "red.weight",
+    }
+    assert settle(settled, arrays, torch_run, jax_program(ours, settled.to_jax(arrays), fed,
+                  "float64")) is settled  # fmt: skip
