@@ -6,6 +6,7 @@ import numpy as np
 
 from parity.align.layouts import lay_out, same
 from parity.align.locate import Alignment
+from parity.explain.edits.backward import find_gradient_edit
 from parity.explain.faults import Fault, distinct
 
 # Beside the largest gradient there is: what cancels to less is rounding.
@@ -27,13 +28,18 @@ def find_backward_fault(
     for number in sorted(alignment.matches, reverse=True):
         if number in alignment.outputs or _agrees(alignment, number, ours, theirs, noise):
             continue
-        target = alignment.matches[number][0][0]
-        base_readers = alignment.state.readers.get(number, ())
-        target_readers = alignment.target.readers().get(target, ())
-        base_places = [operation.source for operation in base_readers]
-        target_places = [operation.source for operation in target_readers]
+        edit = find_gradient_edit(
+            alignment.state, alignment.target, alignment.matches, ours, theirs
+        )
+        base_places = [op.source for op in alignment.state.readers.get(number, ())]
+        readers = alignment.target.readers()
+        copies = [target for target, _ in alignment.matches[number]]
+        target_places = [op.source for copy in copies for op in readers.get(copy, ())]
+        if edit is not None:
+            base_places.insert(0, edit.base_source)
+            target_places.insert(0, edit.target_source)
         error = _error(alignment, number, ours, theirs)
-        return Fault("backward", distinct(base_places), distinct(target_places), error)
+        return Fault("backward", distinct(base_places), distinct(target_places), error, edit)
     return None
 
 
