@@ -51,11 +51,13 @@ def _block_text(search: Search, block: Block) -> str:
         return "rotary embedding"
     if len(inside) == 1:
         operation = inside[0]
-        others = [search.program.values[n] for n in operation.inputs if n != block.start]
+        numbers = [n for n in operation.inputs if n != block.start]
+        others = [search.program.values[n] for n in numbers]
         names = [value.name for value in others if value.name]
         scalars = [v for v in operation.attributes.values() if isinstance(v, float)]
         scalars += [float(v.array.ravel()[0]) for v in others if v.array.size == 1]
         with_what = names or [number(value, search.sizes) for value in scalars]
+        with_what += [_value_text(search, n) for n in numbers]
         verb = {"mul": "multiplication by", "div": "division by", "add": "addition of"}
         if stem(operation) in verb and with_what:
             return f"{verb[stem(operation)]} {with_what[0]}"

@@ -243,13 +243,6 @@ def _exchanged(search: Search, n: int, held: np.ndarray, wanted: np.ndarray) -> 
         yield Proposal(operations, *texts)
         return
     for axis in range(held.ndim):
-        for step in range(-min(held.shape[axis] - 1, 8), min(held.shape[axis], 9)):
-            if step and held.shape[axis] > abs(step) + 2 and _is_shifted(held, wanted, axis, step):
-                yield Proposal(
-                    operations, f"{what} from position 0 on", f"{what} from position {step} on"
-                )
-                return
-    for axis in range(held.ndim):
         rest = tuple(i for i in range(held.ndim) if i != axis)
         with np.errstate(all="ignore"):
             along = (wanted * held).sum(rest) / np.square(held).sum(rest)
@@ -257,9 +250,21 @@ def _exchanged(search: Search, n: int, held: np.ndarray, wanted: np.ndarray) -> 
         if held.shape[axis] * 3 <= held.size and same(
             held * along.reshape(shape), wanted, _TOLERANCE
         ):
-            shown = " ".join(f"{value:.4g}" for value in along)
-            yield Proposal(operations, what, f"the same table times {shown} along axis {axis}")
+            whole = np.allclose(along, along[0], _TOLERANCE, 0)
+            shown = " ".join(f"{value:.4g}" for value in (along[:1] if whole else along))
+            yield Proposal(
+                operations,
+                what,
+                f"the same table times {shown}" + ("" if whole else f" along axis {axis}"),
+            )
             return
+    for axis in range(held.ndim):
+        for step in range(-min(held.shape[axis] - 1, 8), min(held.shape[axis], 9)):
+            if step and held.shape[axis] > abs(step) + 2 and _is_shifted(held, wanted, axis, step):
+                yield Proposal(
+                    operations, what, f"the same table moved by {step} along axis {axis}"
+                )
+                return
     yield Proposal(
         operations, what, f"other numbers in {what}: {_start(wanted)} for {_start(held)}"
     )
