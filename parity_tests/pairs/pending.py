@@ -1,0 +1,55 @@
+"""What the comparison does not say yet, by pair, with what it lacks."""
+
+_SCALAR = "a loss is one number: an edit that reproduces it proves nothing"
+_FAULTY = "[torch-faulty]"
+
+MISJUDGED = {
+    "reports/hard_sigmoid[torch-jax]": "torch's own gradient holds 1/6 in single precision",
+    "conv_layers[torch_2d-jax_channels_last]": "inputs cannot be given for each side",
+    "reports/gru_reset[torch-jax]": "recurrent weights in a plain tree find no counterpart",
+    f"reports/gru_reset{_FAULTY}": "recurrent weights in a plain tree find no counterpart",
+    "transformers_models[torch_t5-jax_t5]": "the torch side is run in two dtypes at once",
+}
+MISPLACED = {
+    f"reports/gru_reset{_FAULTY}": "recurrent weights in a plain tree find no counterpart",
+    f"reports/kl_direction{_FAULTY}": "placed in the line before",
+}
+_UNMEASURED = "tiled scale window not_causal weak_mask axis merged residual other_branch theta"
+UNNAMED = {f"user_llama[torch-{name}]": "not measured yet" for name in _UNMEASURED.split()} | {
+    "encoder_layer[torch-pre_norm]": "a norm moved before what it follows",
+    f"ema{_FAULTY}": "an average of the other side's weights",
+    f"init_truncated{_FAULTY}": "another draw of the weights",
+    "nnx_blocks[torch-gelu]": "a function changed in two layers",
+    "rmsprop[torch-decay]": "a number that stands in two places",
+}
+UNNAMED |= {
+    f"reports/{file}{_FAULTY}": reason
+    for file, reason in {
+        "resize_antialias": "weights of an interpolation",
+        "resize_cubic": "weights of an interpolation",
+        "resize_nearest": "an index of its own formula",
+        "max_pool_same": "padding of a pooling on one side",
+        "conv_transpose_padding": "padding of a transposed convolution",
+        "kl_direction": _SCALAR,
+        "kl_batchmean": _SCALAR,
+        "gru_reset": "recurrent weights in a plain tree find no counterpart",
+        "resnet_stride": "a stride that moved to the next layer",
+        "bidirectional_padding": "lengths of sequences",
+        "group_norm_layer_norm": "a layer normalization for a group normalization",
+        "smooth_l1": _SCALAR,
+        "label_smoothing": _SCALAR,
+        "cosine_epsilon": "a bound on a square",
+        "padding_symmetric": "a mode of padding",
+        "circular_axis": "a padded axis",
+        "mean_pooling": "a mean without a mask",
+        "positions_of_mask": "an index of its own formula",
+        "median": "an order statistic",
+        "hann_window": "a table of its own formula",
+        "distillation_temperature": _SCALAR,
+        "squeeze_excite": "a function moved behind the next layer",
+        "logit_scale": "a function of one number: any factor reproduces it",
+        "softplus_beta": "a function of a scaled argument",
+        "focal_arguments": _SCALAR,
+        "masks_added": "a bias that no longer adds up",
+    }.items()
+}
