@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import NoReturn
 
 from parity.suggestions import suggest
@@ -120,6 +121,12 @@ def _add_arguments(command: Parser) -> None:
         help="a Linen module's or parameter's name and torch's name for it",
     )
     command.add_argument(
+        "--map", metavar="FILE", help="a map of the weights, as --save-map writes it"
+    )
+    command.add_argument(
+        "--save-map", metavar="FILE", help="write which arrays were taken for which"
+    )
+    command.add_argument(
         "--weights",
         choices=["torch", "jax", "loaded"],
         type=_without_flax,
@@ -172,6 +179,7 @@ def _compare_loaded(options: argparse.Namespace) -> int:
         jax_inputs=loading.load_inputs(options.jax_inputs) if options.jax_inputs else None,
         weights=options.weights,
         renames=loading.parse_renames(options.rename),
+        weight_map=loading.read_text("--map", options.map),
         dtype=options.dtype,
         reference=options.reference,
         gradients=not options.no_grads,
@@ -180,5 +188,7 @@ def _compare_loaded(options: argparse.Namespace) -> int:
         report=progress.report,
     )
     progress.clear()
+    if options.save_map and result.weight_map is not None:
+        Path(options.save_map).write_text(result.weight_map.to_text())
     print(json.dumps(result.to_dict(), indent=1) if options.json else result)
     return 0 if result.equal else 1

@@ -7,10 +7,10 @@ from typing import Any, Literal
 import numpy as np
 
 from parity.align import precision
-from parity.align.locate import Alignment, State
+from parity.align.locate import Alignment, State, outputs_agree
 from parity.align.narrow import Narrowed, compare_operations
 from parity.align.rounding import measure_rounding
-from parity.align.sides import Inputs, is_floating, jax_program, torch_program
+from parity.align.sides import Inputs, cast, is_floating, jax_program, torch_program
 from parity.align.verdict import (
     Compared,
     Kind,
@@ -29,10 +29,20 @@ from parity.observe import settings
 from parity.observe.settings import NotComparableError
 from parity.programs.program import Program, Results
 from parity.report import Result
-from parity.weights.sharing import Model, Shared, share_alike, share_weights
+from parity.weights.contents import Finding, find_copying_faults
+from parity.weights.settle import settle
+from parity.weights.sharing import (
+    Model,
+    Shared,
+    Whose,
+    share_alike,
+    share_weights,
+    shared_by,
+)
 from parity.weights.uses import Use, find_uses
 
 Key = tuple[Kind, str]
+EPSILON = float(np.finfo(float).eps)
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 Report = Callable[[str], None]
 
@@ -93,8 +103,7 @@ def compare(
     target = _model(built, other_fed, jax_options, "jax")
     settings.require_comparable(dtype, base.module if isinstance(base, TorchModel) else None)
     report("copying weights")
-    alike = type(base) is type(target)
-    whose = weights or ("jax" if isinstance(target, JaxModel) and target.loaded else "torch")
+    whose: Whose = weights or ("jax" if isinstance(target, JaxModel) and target.loaded else "torch")
 
     def uses() -> tuple[Mapping[str, Use], Mapping[str, Use]]:
         return (
@@ -102,14 +111,13 @@ def compare(
             find_uses(_record(target, target.arrays, other_fed, "float64")),
         )
 
-    shared = (
-        share_alike(base, target, weights or "torch")
-        if alike
-        else share_weights(base, target, whose, renames or {}, weight_map, uses)
-    )
+    if isinstance(base, TorchModel) and isinstance(target, JaxModel):
+        shared = share_weights(base, target, whose, renames or {}, weight_map, uses)
+    else:
+        shared = share_alike(base, target, weights or "torch")
     for side, arrays in (("torch", shared.base), ("jax", shared.target)):
         settings.require_finite(side, arrays)
-    pair = _Pair(base, target, shared, fed, other_fed, reference, gradients, report)
+    pair = _Pair(base, target, shared, whose, fed, other_fed, reference, gradients, report)
     return pair.compare(dtype)
 
 
@@ -147,19 +155,23 @@ class _Pair:
         base: Model,
         target: Model,
         shared: Shared,
+        whose: Whose,
         inputs: Inputs,
         target_inputs: Inputs,
         reference: str,
         gradients: bool,
         report: Report,
     ):
-        self.base, self.target, self.shared = base, target, shared
+        self.base, self.target, self.shared, self.whose = base, target, shared, whose
         self.inputs, self.target_inputs = inputs, target_inputs
         self.reference, self.gradients, self.report = reference, gradients, report
 
     def compare(self, dtype: str) -> Result:
         base, target = self._record("float64")
         outputs = pair_outputs(base, target)
+        if self._settle(base, target, outputs):
+            base, target = self._record("float64")
+            outputs = pair_outputs(base, target)
         _require_signal(base, target, outputs)
         islands = precision.find_islands(base), precision.find_islands(target)
         epsilon = precision.unit(islands)
@@ -178,6 +190,7 @@ class _Pair:
             islands,
             narrowed,
             self.shared.weight_map,
+            self._copying_faults(),
         )
 
     def _record(self, dtype: str) -> tuple[Program, Program]:
@@ -186,6 +199,28 @@ class _Pair:
             _record(self.base, self.shared.base, self.inputs, dtype),
             _record(self.target, self.shared.target, self.target_inputs, dtype),
         )
+
+    def _settle(self, base: Program, target: Program, outputs: Sequence[OutputPair]) -> bool:
+        """Choose among the layers that weights may belong to by the values that both sides have.
+
+        Whether anything was chosen otherwise than before.
+        """
+        known = self.shared.weight_map
+        if known is None or not known.choices or self.whose != "torch":
+            return False
+        numbers = {pair.base: pair.target for pair in outputs}
+        tolerance = precision.content_tolerance(EPSILON)
+        if outputs_agree(State.start(base), target, numbers, tolerance):
+            return False
+        self.report("settling which weights belong together")
+        wide = {n: cast(a, "float64") for n, a in self.shared.base.items()}
+        settled = settle(known, wide, base, target)
+        if settled is known:
+            return False
+        assert isinstance(self.base, TorchModel)
+        assert isinstance(self.target, JaxModel)
+        self.shared = shared_by(settled, self.base, self.target, self.whose)
+        return True
 
     def _mode(self) -> dict[str, str]:
         return settings.mode(self.base.module) if isinstance(self.base, TorchModel) else {}
@@ -208,8 +243,9 @@ class _Pair:
             found = self._named_results(target, self.target, (laid_out, gradients), names)
             parameters = {n: g for (kind, n), g in found.items() if kind == "parameter gradient"}
             kept = {key: g for key, g in found.items() if key[0] != "parameter gradient"}
-            crossed = self.shared.to_base_gradients(parameters)
-            return kept | {("parameter gradient", n): g for n, g in crossed.items()}
+            for name, gradient in self.shared.to_base_gradients(parameters).items():
+                kept["parameter gradient", name] = gradient
+            return kept
 
         self.report("measuring rounding")
         tolerance = precision.content_tolerance(epsilon)
@@ -242,11 +278,18 @@ class _Pair:
             for name, i in program.named("parameter").items()
             if i in gradients and name in model.trainable
         }
-        found |= {("parameter gradient", name): g for name, g in parameters.items()}
-        inputs = program.named("input")
-        return found | {
-            ("input gradient", name): gradients[i] for name, i in inputs.items() if i in gradients
-        }
+        for name, gradient in parameters.items():
+            found["parameter gradient", name] = gradient
+        for name, number in program.named("input").items():
+            if number in gradients:
+                found["input gradient", name] = gradients[number]
+        return found
+
+    def _copying_faults(self) -> list[Finding]:
+        """What was copied wrongly, where both sides brought their own weights."""
+        if self.whose != "loaded" or self.shared.weight_map is None:
+            return []
+        return find_copying_faults(self.shared.weight_map, self.shared.base, self.shared.target)
 
     def _narrow(
         self,

@@ -133,3 +133,17 @@ def parse_options(flag: str, pairs: Sequence[str]) -> dict[str, Any]:
         except (ValueError, SyntaxError):
             found[name] = value
     return found
+
+
+def read_text(flag: str, path: str | None) -> str | None:
+    """The text of a file; None where none was named.
+
+    Raises:
+        NotComparableError: it cannot be read.
+    """
+    if path is None:
+        return None
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeError) as error:
+        raise NotComparableError(f"{flag} {path}: {first_line(error)}") from error

@@ -1,7 +1,7 @@
 """What a comparison found, and its text for a terminal: the verdict first."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from parity.align.narrow import Narrowed
@@ -9,6 +9,7 @@ from parity.align.precision import Island
 from parity.align.verdict import Compared
 from parity.explain.faults import Fault, Faults
 from parity.programs.program import Source
+from parity.weights.contents import Finding
 from parity.weights.weight_map import WeightMap
 
 _MOST_LINES = 30
@@ -23,6 +24,7 @@ class Result:
     Args:
         compared: every output and gradient that both sides have.
         islands: of the torch and of the JAX side, lines that compute in less than float64.
+        copying_faults: arrays that hold something else, where both sides brought weights.
         weight_map: how the weights of one side are those of the other.
         narrowed: the values of both sides in a lower precision, where one was asked for.
     """
@@ -35,6 +37,7 @@ class Result:
     islands: tuple[list[Island], list[Island]]
     narrowed: list[Narrowed]
     weight_map: WeightMap | None = None
+    copying_faults: list[Finding] = field(default_factory=list)
 
     @property
     def equal(self) -> bool:
@@ -54,6 +57,10 @@ class Result:
             "compared": [asdict(c) | {"equal": c.equal} for c in self.compared],
             "faults": [self._fault(fault) for fault in self.faults.found],
             "narrowed": [asdict(n) | {"equal": n.equal} for n in self.narrowed],
+            "weights": [
+                {"array": f.entry.jax, "text": f.text, "error": f.error}
+                for f in self.copying_faults
+            ],
             "complete": self.faults.complete,
             "islands": [asdict(island) for found in self.islands for island in found],
         }
@@ -154,11 +161,13 @@ def _weight_lines(result: Result) -> list[str]:
     """Arrays of torch's that nothing of JAX's is made of, and how unusual ones were copied."""
     if result.weight_map is None:
         return []
+    wrong = result.copying_faults
+    told = [f"weights: {found.entry.jax} is {found.text}" for found in wrong[:_MOST_NOTES]]
     missing = result.weight_map.missing_torch
-    lines = [f"weights: torch's {name} has no counterpart in JAX" for name in missing[:_MOST_NOTES]]
+    told += [f"weights: torch's {name} has no counterpart in JAX" for name in missing[:_MOST_NOTES]]
     noted = [entry for entry in result.weight_map.entries if entry.note]
-    lines += [f"weights: {entry}" for entry in noted[:_MOST_NOTES]]
-    return ["", *lines] if lines else []
+    told += [f"weights: {entry}" for entry in noted[:_MOST_NOTES]]
+    return ["", *told] if told else []
 
 
 def _narrow_lines(result: Result) -> list[str]:

@@ -91,7 +91,9 @@ def compare_operations(
         )
         if ours is None or theirs is None:
             continue
-        target_number = numbers[1][_first_match(output, matches, numbers[1])]
+        first = _first_match(output, matches, numbers[1])
+        assert first is not None, "the target's error was measured at it"
+        target_number = numbers[1][first]
         producer = narrow[1].producer(target_number)
         longest = max(max(base.values[n].array.shape, default=1) for n in operation.inputs)
         roundings = Roundings(rounded=1, wide=LIBRARY_ROUNDINGS + longest)

@@ -196,7 +196,8 @@ class _Recorder:
 
         def read(variable: Any) -> int:
             if isinstance(variable, jax_core.Literal):
-                return self.add_constant(jnp.asarray(variable.val, variable.aval.dtype))
+                held: Any = variable
+                return self.add_constant(jnp.asarray(held.val, held.aval.dtype))
             return numbers[variable]
 
         numbers.update(zip(jaxpr.constvars, consts, strict=True))

@@ -138,7 +138,7 @@ class Program:
         """
         listed = self.operations if operations is None else operations
         native = {n: self.to_framework(a, self.arrays[n]) for n, a in replaced.items()}
-        found = self.compile(lambda changed: self._replay(changed, listed))(native)
+        found = self._replay(native, listed)
         kept = found if wanted is None else {n: found.get(n, self.arrays[n]) for n in wanted}
         return {number: self.to_numpy(array) for number, array in kept.items()}
 
@@ -160,7 +160,9 @@ class Program:
         self, changed: Mapping[int, np.ndarray], weights: Mapping[int, np.ndarray]
     ) -> Results:
         """What `rerun` gives, from the operations alone."""
-        values = self.replay(changed)
+        native = {n: self.to_framework(a, self.arrays[n]) for n, a in changed.items()}
+        computed = self.compile(lambda moved: self._replay(moved, self.operations))(native)
+        values = {number: self.to_numpy(array) for number, array in computed.items()}
         outputs = {n: values.get(n, self.values[n].array) for n in self.outputs.values()}
         given = [v.number for v in self.values if v.kind in ("input", "parameter") and v.is_float]
         found = self.adjoints(weights, changed={**values, **changed}) if weights else {}

@@ -87,7 +87,9 @@ def _rerun(
         wanted = {n: leaf for n, leaf in leaves.items() if leaf.requires_grad}
         gradients: Sequence[Tensor | None] = [None] * len(wanted)
         if parts and wanted:
-            gradients = torch.autograd.grad(sum(parts), list(wanted.values()), allow_unused=True)
+            gradients = torch.autograd.grad(
+                torch.stack(parts).sum(), list(wanted.values()), allow_unused=True
+            )
     return (
         {n: to_numpy(out) for n, out in computed.items()},
         {
@@ -313,7 +315,7 @@ def _runner_maker(
             given = [a.clone() if k in copied else a for k, a in enumerate(arrays)]
             filled_args, filled = pytree.tree_map(
                 lambda leaf: given[leaf.index] if isinstance(leaf, _Slot) else leaf,
-                (new_args, kwargs | extra),
+                (new_args, {**kwargs, **extra}),
             )
             result = func(*filled_args, **filled)
             return [t for t in pytree.tree_leaves(result) if isinstance(t, Tensor)]

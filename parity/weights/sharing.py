@@ -68,6 +68,13 @@ def share_weights(
         found.require_complete()
     if not found.entries and (torch_model.trainable or jax_model.trainable):
         raise NotComparableError("no array of one side has a counterpart on the other")
+    return shared_by(found, torch_model, jax_model, whose)
+
+
+def shared_by(
+    found: WeightMap, torch_model: TorchModel, jax_model: JaxModel, whose: Whose
+) -> Shared:
+    """Both sides' arrays by a map."""
     ours, theirs = dict(torch_model.arrays), dict(jax_model.arrays)
     if whose == "torch":
         theirs |= found.to_jax(_exact_in_sums(found, ours))

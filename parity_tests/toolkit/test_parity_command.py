@@ -160,6 +160,18 @@ def test_weights_are_matched_without_renamings(float64, mine, capsys):
     assert capsys.readouterr().out.startswith("EQUAL")
 
 
+def test_a_map_of_the_weights_is_written_and_taken_back(float64, mine, capsys, tmp_path):
+    path = tmp_path / "map.txt"
+    assert compare(mine, "build_torch", "right", "--save-map", str(path)) == 0
+    text = path.read_text()
+    assert "params/up/kernel" not in text
+    assert "params/Dense_0/kernel = up.weight permuted 1,0" in text
+    assert compare(mine, "build_torch", "right", "--map", str(path)) == 0
+    path.write_text(text.replace("= up.bias", "= down.bias"))
+    assert compare(mine, "build_torch", "right", "--map", str(path)) == 2
+    assert "line" in capsys.readouterr().err
+
+
 def test_a_layer_of_one_side_alone_is_a_difference(float64, mine, capsys):
     assert compare(mine, "deeper", "right") == 1
     said = capsys.readouterr().out
@@ -308,6 +320,8 @@ def test_loaded_weights_are_compared_as_they_are(float64):
     x = np.random.default_rng(0).normal(size=(5, 3))
     found = parity.compare(layer, module, variables, [x], weights="loaded")
     assert not found.equal
+    assert [fault.entry.jax for fault in found.copying_faults] == ["params/kernel"]
+    assert "transposed" in found.copying_faults[0].text
     crossed = parity.compare(layer, module, inputs=[x])
     assert crossed.equal
 
