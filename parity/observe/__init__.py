@@ -23,8 +23,6 @@ What comes back is a `points.Recording`:
     points      the names of points, recordings, and the walk that visits them
     arrays      arrays of either framework as NumPy holds them, and back
     names       the mapping rule: Linen's parameter names to torch's
-    renames     the renamings that a user gives where the rule is not enough
     weights     parameters from one framework to the other
-    pair        two modules given the same weights, to be run in any dtype
     settings    what must hold before numbers can be compared
 """

@@ -16,7 +16,6 @@ import parity
 from parity import comparison, loading
 from parity.cli import main
 from parity.observe import settings
-from parity.observe.renames import renamer
 from parity_tests.processes import run
 
 PAIR = """
@@ -336,14 +335,6 @@ def test_a_framework_that_is_not_installed_is_named_with_its_install_line(framew
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert f"{framework} is not installed; run: pip install" in done.stderr
-
-
-def test_the_longest_renaming_decides():
-    rename = renamer({"Dense_0": "fc", "block": "body", "block.Dense_1.kernel": "body.w"})
-    assert rename("Dense.0.weight") == "fc.weight"
-    assert rename("block.Dense.0.bias") == "body.Dense.0.bias"
-    assert rename("block.Dense.1.weight") == "body.w"
-    assert rename("Dense.01.weight") == "Dense.01.weight"
 
 
 def test_two_files_of_one_name_are_two_modules(tmp_path):
