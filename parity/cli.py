@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -151,6 +152,14 @@ def _without_flax(side: str) -> str:
     return "jax" if side == "flax" else side
 
 
+def _show(text: str) -> None:
+    """Print, though the reader may have gone before the end (`| head`)."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _compare(options: argparse.Namespace) -> int:
     from parity.observe import settings
 
@@ -190,5 +199,5 @@ def _compare_loaded(options: argparse.Namespace) -> int:
     progress.clear()
     if options.save_map and result.weight_map is not None:
         Path(options.save_map).write_text(result.weight_map.to_text())
-    print(json.dumps(result.to_dict(), indent=1) if options.json else result)
+    _show(json.dumps(result.to_dict(), indent=1) if options.json else str(result))
     return 0 if result.equal else 1

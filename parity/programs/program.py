@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -76,13 +77,14 @@ class Operation:
     differentiate: Callable[[Run], Pullback]
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
-    def run(self, arrays: Sequence[Any]) -> Sequence[Any]:
-        """What it computes from these arrays of its framework."""
-        return self.make_run({})(arrays)
+    @cached_property
+    def run(self) -> Run:
+        """What it computes from arrays of its framework."""
+        return self.make_run({})
 
     def pull_back(self, inputs: Sequence[Any], gradients: Sequence[Any]) -> Sequence[Any]:
         """The gradients by its inputs, from those by its outputs."""
-        return self.differentiate(self.make_run({}))(inputs, gradients)
+        return self.differentiate(self.run)(inputs, gradients)
 
     def edited(self, **changes: Any) -> "Operation":
         """The same operation with other attributes."""

@@ -311,13 +311,15 @@ def _runner_maker(
         new_args = [changes.get(n, a) for n, a in zip(names, args, strict=False)]
         extra = {n: v for n, v in changes.items() if n not in names[: len(args)]}
 
+        new_leaves, new_structure = pytree.tree_flatten((new_args, {**kwargs, **extra}))
+
         def run(arrays: Sequence[Tensor]) -> list[Tensor]:
             given = [a.clone() if k in copied else a for k, a in enumerate(arrays)]
-            filled_args, filled = pytree.tree_map(
-                lambda leaf: given[leaf.index] if isinstance(leaf, _Slot) else leaf,
-                (new_args, {**kwargs, **extra}),
-            )
-            result = func(*filled_args, **filled)
+            filled = [given[x.index] if isinstance(x, _Slot) else x for x in new_leaves]
+            filled_args, filled_kwargs = pytree.tree_unflatten(filled, new_structure)
+            result = func(*filled_args, **filled_kwargs)
+            if isinstance(result, Tensor):
+                return [result]
             return [t for t in pytree.tree_leaves(result) if isinstance(t, Tensor)]
 
         return run
