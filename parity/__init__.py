@@ -8,12 +8,27 @@ if TYPE_CHECKING:
     from parity.observe.settings import NotComparableError
     from parity.observe.weights import weights_to_flax, weights_to_torch
     from parity.report import Result
+    from parity.training.initialization import initialization
+    from parity.training.losses import compare_losses
+    from parity.training.train_step import train_step
 
-__all__ = ["NotComparableError", "Result", "compare", "weights_to_flax", "weights_to_torch"]
+__all__ = [
+    "NotComparableError",
+    "Result",
+    "compare",
+    "compare_losses",
+    "initialization",
+    "train_step",
+    "weights_to_flax",
+    "weights_to_torch",
+]
 _MODULES = {
     "NotComparableError": "observe.settings",
     "Result": "report",
     "compare": "comparison",
+    "compare_losses": "training.losses",
+    "initialization": "training.initialization",
+    "train_step": "training.train_step",
     "weights_to_flax": "observe.weights",
     "weights_to_torch": "observe.weights",
 }

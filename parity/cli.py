@@ -18,6 +18,7 @@ Show where a Flax model departs from its PyTorch twin, by how much, and why.
   python -m parity compare mine.py:build_torch mine.py:build_flax --inputs 2x7x16
   python -m parity compare mine.py:build_torch mine.py:build_flax --inputs ids=2x7:50 \\
       --rename Dense_0=fc1 --rename LayerNorm_0=norm
+  python -m parity train-step mine.py:torch_training mine.py:jax_training --batches mine.py:batches
 
 Exit status: 0 equal, 1 different, 2 could not compare.
 """
@@ -67,6 +68,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
     parser, compare_parser = _parsers()
+    if words[:1] == ["train-step"]:
+        from parity.training.command import main as train_step
+
+        return train_step(words[1:])
     if words and words[0] in MOVED:
         parser.error(f"`{words[0]}` has moved: {MOVED[words[0]]}")
     flags = [*parser.flags(), *compare_parser.flags()]
@@ -96,6 +101,7 @@ def _parsers() -> tuple[Parser, Parser]:
         allow_abbrev=False,
     )
     _add_arguments(command)
+    commands.add_parser("train-step", help="compare a training in JAX with one in torch")
     return parser, command
 
 
