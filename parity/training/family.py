@@ -79,14 +79,17 @@ class Form:
 
     def valid(self) -> bool:
         """Whether every part of the structure has something to act on."""
-        adaptive = self.second != "none"
+        adaptive, summed = self.second != "none", self.second == "sum"
+        # Inside the root, the start of a sum of squares and an epsilon are one number.
+        bare = self.epsilon == "none"
         plain = not (
             self.centered or self.stale or self.started or self.amsgrad != "none" or self.delta
         )
         rules = (
             adaptive or (plain and self.epsilon == "none" and self.squared == "all" and self.root),
             adaptive or not self.corrected_second,
-            not adaptive or self.epsilon != "none",
+            not adaptive or not bare or (summed and self.started),
+            not (summed and self.epsilon in ("inside", "bound")),
             self.first == "average" or not self.corrected_first,
             self.second == "average" or not self.corrected_second,
             self.second == "average" or not (self.centered or self.delta),
@@ -176,14 +179,14 @@ def directions(form: Form, c: Constants, track: Track) -> np.ndarray:
             square = raw[index] if form.squared == "without decay" else gradient
             square = (square - m if form.squared == "belief" else square) ** 2
             used = v
-            v = _second(form, v, square, beta2, c["epsilon"])
+            v = _second(form, v, square, beta2, c.get("epsilon", 0.0))
             if not form.stale:
                 used = v
             if form.centered:
                 mean = beta2 * mean + (1 - beta2) * gradient
                 used = used - mean**2
             largest, used = _largest(form, largest, used, beta2, t)
-            den = _denominator(form, used, c["epsilon"], beta2, t)
+            den = _denominator(form, used, c.get("epsilon", 0.0), beta2, t)
             x = x / den
             if form.delta:
                 x = x * np.sqrt(deltas + c["epsilon"])

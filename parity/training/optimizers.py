@@ -25,7 +25,7 @@ USUAL: tuple[Form, ...] = (
     Form("average"),
     Form("average", sign=True),
     Form(second="sum", epsilon="outside", started=True),
-    Form(second="sum", epsilon="inside", started=True),
+    Form(second="sum", started=True),
     Form(second="sum", epsilon="outside"),
     Form(second="average", epsilon="inside", delta=True),
     replace(_RMS, centered=True),

@@ -196,7 +196,8 @@ def _differences(ours: Schedule, theirs: Schedule) -> Iterator[Cause]:
         ("factor", "slope" if ours.kind == "linear" else "factor"),
     ):
         a, b = getattr(ours, name), getattr(theirs, name)
-        if a is None or b is None or abs(a - b) <= 1e-7 * max(abs(a), abs(b), 1e-9 * ours.peak):
+        small = name in ("start", "end") and abs(a or 0) + abs(b or 0) <= 1e-9 * ours.peak
+        if small or a is None or b is None or abs(a - b) <= 1e-7 * max(abs(a), abs(b)):
             continue
         text = f"{said} {b:.6g}, where the reference has {a:.6g}"
         if name == "total" and ours.kind == "cosine" and abs(b - a - ours.warmup) < 1e-3:

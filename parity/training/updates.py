@@ -86,6 +86,8 @@ def _explained(
     """Findings, arrays that differ for one reason together."""
     said: dict[tuple[str, str], tuple[Cause, str, list[str]]] = {}
     unknown: list[str] = []
+    seen: list[tuple[tuple[np.ndarray, np.ndarray], list[Cause]]] = []
+    explained: list[Cause] = []
     known: dict[str, list[tuple[Fit, Explanation]]] = {"all": []}
     by_size = sorted(errors, key=lambda n: -min(right[0].before[n].size, probes.COLUMNS))
     for name in by_size:
@@ -99,8 +101,11 @@ def _explained(
             continue
         known["all"].append((ours, result))
         found = [("update", c) for c in causes(ours, result, candidate.framework)]
-        found += [("learning rate", c) for c in _rate_causes(ours, result, tracks)]
-        if not found:
+        rates = _rates(ours, result, tracks)
+        if rates is not None:
+            explained = _explain_once(rates, seen)
+            found += [("learning rate", cause) for cause in explained]
+        if not found or (rates is not None and not explained):
             unknown.append(name)
         for what, cause in found:
             said.setdefault((what, cause.text), (cause, what, []))[2].append(name)
@@ -176,33 +181,40 @@ def _candidate_member(
     return explain(ours, start, tuple(hints))
 
 
-def _rate_causes(ours: Fit, explanation: Explanation, tracks: Sequence[Track]) -> list[Cause]:
-    """What differs of the learning rates, over all updates."""
+def _rates(
+    ours: Fit, explanation: Explanation, tracks: Sequence[Track]
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """The learning rates of all updates on both sides; None where they are the same."""
     theirs = explanation.candidate
     right, wrong = (
         evaluate(f.form, f.constants, probes.without_rates(t)).rates
         for f, t in zip((ours, theirs), tracks, strict=True)
     )
-    if np.allclose(right, wrong, rtol=1e-6, atol=1e-9 * float(np.abs(right).max())):
-        return []
-    exact = [
-        _exact(f, t, r) for f, t, r in zip((ours, theirs), tracks, (right, wrong), strict=True)
-    ]
-    return schedules.explain_rates(exact[0], exact[1]) or [
-        Cause(
-            f"learning rates {_listed(exact[1])}, in the reference {_listed(exact[0])}",
-            "use the reference's schedule",
-        )
-    ]
+    if _same_rates(right, wrong):
+        return None
+    return _exact(tracks[0], right), _exact(tracks[1], wrong)
 
 
-def _exact(found: Fit, track: Track, rates: np.ndarray) -> np.ndarray:
+def _same_rates(a: np.ndarray, b: np.ndarray) -> bool:
+    return np.allclose(a, b, rtol=1e-6, atol=1e-9 * float(np.abs(a).max()))
+
+
+def _explain_once(
+    rates: tuple[np.ndarray, np.ndarray],
+    seen: list[tuple[tuple[np.ndarray, np.ndarray], list[Cause]]],
+) -> list[Cause]:
+    """The causes of a pair of sequences, those of another array's where they are the same."""
+    for other, causes_there in seen:
+        if all(_same_rates(a, b) for a, b in zip(other, rates, strict=True)):
+            return causes_there
+    found = schedules.explain_rates(*rates)
+    seen.append((rates, found))
+    return found
+
+
+def _exact(track: Track, rates: np.ndarray) -> np.ndarray:
     """Rates as the side itself states them, where what was solved agrees."""
     known = track.rates
     if known is not None and np.allclose(known, rates, rtol=1e-6, atol=0):
         return known
     return rates
-
-
-def _listed(rates: np.ndarray) -> str:
-    return ", ".join(f"{rate:.4g}" for rate in rates[:4]) + ", ..."

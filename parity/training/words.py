@@ -63,7 +63,6 @@ _FLAGS = {
         "the update is{} scaled by the root mean square of past updates",
         "multiply by sqrt(mean of squared updates + epsilon)",
     ),
-    "started": ("the sum of squares does{} start from a constant above 0", "set that start"),
     "root": ("the root of the second moment is{} taken", "take its square root"),
 }
 _TABLES = {
@@ -100,6 +99,11 @@ def part(name: str, reference: Fit, candidate: Fit, side: str) -> tuple[str, str
             else "momentum is taken of gradients before they are divided"
         )
         return f"{text}; in the reference it is the other way round", "swap the two steps"
+    if name == "started":
+        start = (candidate if theirs else reference).constants["start"]
+        said = f"starts from {start:.6g}", "starts from 0"
+        a, b = said if theirs else said[::-1]
+        return f"the sum of squares {a}; in the reference it {b}", f"as there: it {b}"
     if name in _FLAGS:
         text, fix = _FLAGS[name]
         said = text.format("" if theirs else " not")
@@ -114,7 +118,7 @@ def part(name: str, reference: Fit, candidate: Fit, side: str) -> tuple[str, str
 
 
 def _is(name: str, yes: bool) -> str:
-    verb = "does" if name in ("stale", "started") else "is"
+    verb = "does" if name == "stale" else "is"
     return verb if yes else f"{verb} not"
 
 
@@ -154,6 +158,10 @@ def constant_name(name: str, form: Form) -> str:
 
 def implied(name: str, reference: Form, candidate: Form) -> bool:
     """Whether another part that differs says it already."""
+
+    kinds = {reference.epsilon, candidate.epsilon}
+    if name == "epsilon" and "none" in kinds and reference.started != candidate.started:
+        return True
 
     def appears(moment: str) -> bool:
         kinds = {getattr(form, moment) for form in (reference, candidate)}

@@ -84,6 +84,19 @@ def test_a_missing_bias_correction_is_no_other_constant():
     assert texts(found) == ["the first moment is not bias-corrected; in the reference it is"]
 
 
+def test_a_step_that_no_member_makes_gets_no_cause():
+    def init(params):
+        return ()
+
+    def update(updates, state, params=None):
+        return jax.tree.map(lambda g: -RATE * jnp.arctan(g * 1e4), updates), state
+
+    strange = optax.GradientTransformation(init, update)
+    found = compare_optimizers(lambda p: OPTIM.SGD(p, RATE), strange)
+    assert not found.equal
+    assert texts(found) == []
+
+
 def test_decay_of_one_array_alone_is_told():
     def torch_side(p):
         return OPTIM.AdamW(
