@@ -213,7 +213,7 @@ class _Recorder:
         try:
             match name:
                 case "scan":
-                    return self._run_scan(parameters, inputs)
+                    return self._run_scan(equation, inputs)
                 case "while":
                     return self._run_while(parameters, inputs)
                 case "cond":
@@ -234,11 +234,16 @@ class _Recorder:
         consts = [self.add_constant(c) for c in body.consts]
         return self.run_body(body.jaxpr, consts, inputs)
 
-    def _run_scan(self, parameters: Mapping[str, Any], inputs: list[int]) -> list[int]:
+    def _run_scan(self, equation: Any, inputs: list[int]) -> list[int]:
         """Unroll the loop: a slice of every stacked input, the body, all slices stacked again."""
-        fixed, carried = parameters["num_consts"], parameters["num_carry"]
-        consts, carry = inputs[:fixed], inputs[fixed : fixed + carried]
-        stacked = inputs[fixed + carried :]
+        parameters = equation.params
+        body = parameters["jaxpr"].jaxpr
+        # What is stacked has an axis more outside than in the body, in every version of jax.
+        slices_from = len(inputs) - _count_longer(equation.invars, body.invars)
+        carried = len(body.outvars) - _count_longer(equation.outvars, body.outvars)
+        fixed = slices_from - carried
+        consts, carry = inputs[:fixed], inputs[fixed:slices_from]
+        stacked = inputs[slices_from:]
         steps = range(parameters["length"])
         collected: dict[int, list[int]] = {}
         for step in reversed(steps) if parameters["reverse"] else steps:
@@ -306,6 +311,11 @@ class _Recorder:
 def _held(array: Any) -> np.ndarray:
     extended = jnp.issubdtype(array.dtype, jax.dtypes.extended)
     return np.zeros(0) if extended else to_numpy(array)
+
+
+def _count_longer(outside: Sequence[Any], inside: Sequence[Any]) -> int:
+    pairs = zip(outside, inside, strict=True)
+    return sum(len(ours.aval.shape) > len(theirs.aval.shape) for ours, theirs in pairs)
 
 
 def _slice(step: int) -> Callable[[Mapping[str, Any]], Callable]:
