@@ -11,10 +11,8 @@ import numpy as np
 import flax_transformer
 import torch_reference
 from flax_transformer import training as flax_training
-from parity.comparison import compare
 from parity.observe import settings
 from parity.observe.settings import NotComparableError
-from parity.report import Result, heading
 from torch_reference import training as torch_training
 from transformer_spec import parameters, presets
 from transformer_spec.config import ModelConfig, PrefixLM
@@ -22,6 +20,8 @@ from transformer_spec.fields import ConfigError
 from transformer_spec.schedules import learning_rate
 from transformer_training.lockstep import Lockstep
 from transformer_training.tasks import make_task
+from verification.module_view.comparison import compare
+from verification.module_view.report import Result, heading
 from verification.twins.small_presets import without_dropout
 from verification.twins.twin_pair import TwinPair
 

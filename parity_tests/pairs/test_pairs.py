@@ -12,7 +12,7 @@ from parity_tests.pairs.table import FOLDER, PAIRS, Pair
 from parity_tests.processes import run
 
 WRONG = [pair for pair in PAIRS if pair.verdict != "equal"]
-SEPARATE = [pair for pair in PAIRS if pair.file in ("lstm", "gelu_module")]
+SEPARATE = [pair for pair in PAIRS if pair.file == "gelu_module"]
 QUICK = ("attention_layers", "conv_same_stride", "gelu_module", "nnx_blocks", "small_modules")
 
 
@@ -24,7 +24,7 @@ def grouped(pairs: list[Pair], pending: Mapping[str, str]) -> list:
 def _marks(pair: Pair, pending: Mapping[str, str]) -> list:
     marks = [pytest.mark.xdist_group(str(pair))]
     if pair.file not in QUICK:
-        marks.append(pytest.mark.slow)
+        marks += [pytest.mark.slow, pytest.mark.long]
     if pair.file == "transformers_models" and not hasattr(transformers, "FlaxBertModel"):
         marks.append(pytest.mark.skip(reason="transformers 5 has no Flax classes, 4.57.6 has"))
     if str(pair) in pending:

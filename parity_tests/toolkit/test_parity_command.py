@@ -102,6 +102,10 @@ def dense():
     return nn.Sequential([nn.Dropout(0.5, deterministic=True), nn.Dense(WIDTH)])
 
 
+def wider():
+    return nn.Sequential([nn.Dense(31), nn.Dense(WIDTH)])
+
+
 def number():
     return 3
 
@@ -180,8 +184,7 @@ def test_a_layer_of_one_side_alone_is_a_difference(float64, mine, capsys):
 
 def test_two_models_of_one_framework_are_compared(float64, mine, capsys):
     assert compare(mine, "build_torch", "build_torch") == 0
-    assert compare(mine, "right", "right") == 0
-    assert compare(mine, "right", "wrong") == 1
+    assert compare(mine, "dense", "dense", inputs="4x12") == 0
 
 
 def test_json_holds_every_result(float64, mine, capsys):
@@ -221,8 +224,8 @@ MISTAKES = {
         f"compare {{mine}}:build_torch {{mine}}:right --inputs 5x12 {NAMED}",
         "does not initialize: TypeError: cannot reshape",
     ),
-    "another depth": (
-        "compare {mine}:table {mine}:right --inputs 2x5x12",
+    "weights without a counterpart": (
+        "compare {mine}:build_torch {mine}:wider --inputs 2x5x12",
         "weights left without a counterpart: ",
     ),
     "inputs without elements": (

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from parity.comparison import Result
 from parity.judge import precision
 from parity.judge.errors import FLOAT64_TOLERANCE
 from parity.judge.values import Value
@@ -22,6 +21,7 @@ from verification.bugs import scoreboard
 from verification.bugs.seeded import SEEDED_BUGS
 from verification.check import check_preset
 from verification.low_precision import measure_errors
+from verification.module_view.report import Result
 from verification.report import pages
 from verification.twins.components import COMPONENTS
 

@@ -1,0 +1,1 @@
+"""Two modules seen call by call: every value, every gradient, where they differ, why."""
