@@ -151,6 +151,9 @@ def _add_arguments(command: Parser) -> None:
     )
     command.add_argument("--no-grads", action="store_true", help="compare the forward pass alone")
     command.add_argument("--json", action="store_true", help="print JSON instead of text")
+    command.add_argument(
+        "--traceback", action="store_true", help="show where a fault of the tool itself arises"
+    )
 
 
 def _without_flax(side: str) -> str:
@@ -176,6 +179,15 @@ def _compare(options: argparse.Namespace) -> int:
         print(f"parity: could not compare: {error}", file=sys.stderr)
     except KeyboardInterrupt:
         print("parity: stopped", file=sys.stderr)
+    except Exception as error:
+        if options.traceback:
+            raise
+        said = f"{type(error).__name__}: {error}".splitlines()[0]
+        print(
+            f"parity: could not compare: a fault of this tool, not of the models: {said}; please "
+            "report it with what --traceback prints",
+            file=sys.stderr,
+        )
     return 2
 
 

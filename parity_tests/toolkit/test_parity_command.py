@@ -328,6 +328,19 @@ def test_loaded_weights_are_compared_as_they_are(float64):
     assert crossed.equal
 
 
+def test_a_fault_of_the_tool_is_no_verdict(float64, mine, capsys, monkeypatch):
+    def fails(*args, **kwargs):
+        raise ValueError("broadcast")
+
+    monkeypatch.setattr(comparison, "pair_outputs", fails)
+    assert compare(mine, "build_torch", "right") == 2
+    said = capsys.readouterr()
+    assert "EQUAL" not in said.out
+    assert "a fault of this tool, not of the models: ValueError: broadcast" in said.err
+    with pytest.raises(ValueError, match="broadcast"):
+        compare(mine, "build_torch", "right", "--traceback")
+
+
 @pytest.mark.parametrize("framework", ["jax", "flax", "torch"])
 def test_a_framework_that_is_not_installed_is_named_with_its_install_line(framework):
     program = (

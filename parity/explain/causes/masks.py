@@ -50,10 +50,14 @@ def _parts(mask: np.ndarray, read: Mapping[str, np.ndarray]) -> Iterator[tuple[s
         yield f"the triangle of a buffer of {size} positions, indices clamped", triangle
     for name, array in read.items():
         if array.dtype == bool and array.ndim == 2 and array.shape[-1] == keys:
-            yield f"padding of {name}", array[:, None, None, :]
+            # One row of keys for each text, however many axes of heads there are.
+            rows = array.reshape(len(array), *(1,) * (max(mask.ndim, 4) - 2), keys)
+            if not _fits(rows.shape, mask.shape) and mask.ndim > 3:
+                continue
+            yield f"padding of {name}", rows
             for order, (_, part) in orders.items():
                 text = f"{order} but for the keys in {name}, which all queries see"
-                yield text, part | array[:, None, None, :]
+                yield text, part | rows
         elif array.dtype == bool and _fits(array.shape, mask.shape):
             yield f"the mask {name}", array
     allowed = mask.any(axis=tuple(range(mask.ndim - 1)))
