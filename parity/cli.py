@@ -198,6 +198,7 @@ def _compare_loaded(options: argparse.Namespace) -> int:
 
     torch = loading.call_target(options.torch)
     jax = loading.call_target(options.jax)
+    loading.require_writable("--save-map", options.save_map)
     progress = Progress(sys.stderr)
     result = compare(
         torch,

@@ -42,9 +42,10 @@ from parity.weights.sharing import (
 from parity.weights.uses import Use, find_uses
 
 Key = tuple[Kind, str]
-EPSILON = float(np.finfo(float).eps)
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 Report = Callable[[str], None]
+# The weights of either side's outputs in the sum that is differentiated.
+Probes = tuple[dict[int, np.ndarray], dict[int, np.ndarray]]
 
 
 def compare(
@@ -84,7 +85,7 @@ def compare(
             found without: {"Dense_0": "fc1"}.
         weight_map: the text of a map of the weights, as `Result.weight_map` gives it.
         dtype: "float64", or a lower one, in which each side's error is held against the float64
-            truth (`parity.align.precision`).
+            truth (`parity.align.narrow`).
         reference: the side that is taken to be right.
         gradients: compare them too.
         torch_options, jax_options: further keyword arguments of the calls: {"train": False}.
@@ -177,10 +178,11 @@ class _Pair:
         _require_signal(base, target, outputs)
         islands = precision.find_islands(base), precision.find_islands(target)
         epsilon = precision.unit(islands)
-        compared = self._compare(base, target, outputs, epsilon)
+        probes = probe_outputs(base, outputs, target) if self.gradients else ({}, {})
+        compared = self._compare(base, target, outputs, probes, epsilon)
         faults, narrowed = Faults(complete=True), []
         if not all(found.equal for found in compared):
-            faults = self._find_faults(base, target, outputs, compared, epsilon)
+            faults = self._find_faults(base, target, outputs, probes, compared, epsilon)
         elif dtype != "float64":
             narrowed = self._narrow(base, target, outputs, epsilon, dtype)
         return Result(
@@ -193,6 +195,7 @@ class _Pair:
             narrowed,
             self.shared.weight_map,
             self._copying_faults(),
+            ("torch", "jax") if base.framework != target.framework else ("first", "second"),
         )
 
     def _record(self, dtype: str) -> tuple[Program, Program]:
@@ -211,7 +214,7 @@ class _Pair:
         if known is None or not known.choices or self.whose != "torch":
             return False
         numbers = {pair.base: pair.target for pair in outputs}
-        tolerance = precision.content_tolerance(EPSILON)
+        tolerance = precision.content_tolerance(precision.unit(()))
         if outputs_agree(State.start(base), target, numbers, tolerance):
             return False
         self.report("settling which weights belong together")
@@ -228,12 +231,15 @@ class _Pair:
         return settings.mode(self.base.module) if isinstance(self.base, TorchModel) else {}
 
     def _compare(
-        self, base: Program, target: Program, outputs: Sequence[OutputPair], epsilon: float
+        self,
+        base: Program,
+        target: Program,
+        outputs: Sequence[OutputPair],
+        probes: Probes,
+        epsilon: float,
     ) -> list[Compared]:
         """Outputs and gradients, each beside what rounding explains."""
-        weights, target_weights = probe_outputs(base, outputs, target)
-        if not self.gradients:
-            weights, target_weights = {}, {}
+        weights, target_weights = probes
 
         def ours(results: Results) -> dict[Key, np.ndarray]:
             return self._named_results(base, self.base, results, {p.name: p.base for p in outputs})
@@ -251,8 +257,8 @@ class _Pair:
 
         self.report("measuring rounding")
         tolerance = precision.content_tolerance(epsilon)
-        moved = measure_rounding(base, weights, epsilon, ours)
         right, other = ours(base.rerun({}, weights)), theirs(target.rerun({}, target_weights))
+        moved = measure_rounding(base, weights, epsilon, ours, right)
 
         def judge() -> list[Compared]:
             return [
@@ -263,7 +269,7 @@ class _Pair:
 
         if not all(found.equal for found in judge()):
             # What is zero but for rounding is as large as either side's own rounding makes it.
-            rounded = measure_rounding(target, target_weights, epsilon, theirs)
+            rounded = measure_rounding(target, target_weights, epsilon, theirs, other)
             moved = {key: max(step, rounded.get(key, 0.0)) for key, step in moved.items()}
         return judge()
 
@@ -275,13 +281,9 @@ class _Pair:
         found: dict[Key, np.ndarray] = {("output", n): computed[i] for n, i in outputs.items()}
         if not self.gradients:
             return found
-        parameters = {
-            name: gradients[i]
-            for name, i in program.named("parameter").items()
-            if i in gradients and name in model.trainable
-        }
-        for name, gradient in parameters.items():
-            found["parameter gradient", name] = gradient
+        for name, number in program.named("parameter").items():
+            if number in gradients and name in model.trainable:
+                found["parameter gradient", name] = gradients[number]
         for name, number in program.named("input").items():
             if number in gradients:
                 found["input gradient", name] = gradients[number]
@@ -312,19 +314,18 @@ class _Pair:
         base: Program,
         target: Program,
         outputs: Sequence[OutputPair],
+        probes: Probes,
         compared: Sequence[Compared],
         epsilon: float,
     ) -> Faults:
         self.report("locating the faults")
         numbers = {pair.base: pair.target for pair in outputs}
         tolerance = precision.content_tolerance(epsilon)
-        faults = find_forward_faults(base, target, numbers, tolerance, self.report)
-        if all(c.equal for c in compared if c.kind == "output"):
-            alignment = Alignment(State.start(base), target, numbers, tolerance)
-            fault = find_backward_fault(alignment, probe_outputs(base, outputs, target))
-            if fault is not None:
-                faults.found.append(fault)
-        return faults
+        if not all(c.equal for c in compared if c.kind == "output"):
+            return find_forward_faults(base, target, numbers, tolerance, self.report)
+        alignment = Alignment(State.start(base), target, numbers, tolerance)
+        fault = find_backward_fault(alignment, probes)
+        return Faults([] if fault is None else [fault], complete=True)
 
 
 def _require_signal(base: Program, target: Program, outputs: Sequence[OutputPair]) -> None:

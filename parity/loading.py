@@ -135,6 +135,18 @@ def parse_options(flag: str, pairs: Sequence[str]) -> dict[str, Any]:
     return found
 
 
+def require_writable(flag: str, path: str | None) -> None:
+    """Refuse a file that cannot be written, before any work is done for it.
+
+    Raises:
+        NotComparableError: its folder does not exist, or it is a folder itself.
+    """
+    if path is None:
+        return
+    if Path(path).is_dir() or not Path(path).parent.is_dir():
+        raise NotComparableError(f"{flag} {path}: expected a file in a folder that exists")
+
+
 def read_text(flag: str, path: str | None) -> str | None:
     """The text of a file; None where none was named.
 

@@ -1,6 +1,5 @@
 """What a comparison found, and its text for a terminal: the verdict first."""
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -23,9 +22,10 @@ class Result:
 
     Args:
         compared: every output and gradient that both sides have.
-        islands: of the torch and of the JAX side, lines that compute in less than float64.
+        islands: of either side, lines that compute in less than float64.
         copying_faults: arrays that hold something else, where both sides brought weights.
         weight_map: how the weights of one side are those of the other.
+        sides: what the two are called: "torch" and "jax"; "first" and "second" of one framework.
         narrowed: the values of both sides in a lower precision, where one was asked for.
     """
 
@@ -38,6 +38,7 @@ class Result:
     narrowed: list[Narrowed]
     weight_map: WeightMap | None = None
     copying_faults: list[Finding] = field(default_factory=list)
+    sides: tuple[str, str] = ("torch", "jax")
 
     @property
     def equal(self) -> bool:
@@ -66,9 +67,8 @@ class Result:
         }
 
     def _fault(self, fault: Fault) -> dict[str, Any]:
-        places = [("torch", p) for p in fault.base_places] + [
-            ("jax", p) for p in fault.target_places
-        ]
+        base, target = self.sides
+        places = [(base, p) for p in fault.base_places] + [(target, p) for p in fault.target_places]
         return {
             "stage": fault.stage,
             "places": [
@@ -98,16 +98,11 @@ def fix(fault: Fault, reference: str) -> str | None:
     return fault.edit.fix_target if reference == "torch" else fault.edit.fix_base
 
 
-def heading(settings: Mapping[str, str]) -> str:
-    """What the numbers depend on, for the line before them."""
-    return ", ".join(f"{name} {value}" for name, value in settings.items())
-
-
 def report_lines(result: Result) -> list[str]:
     """Verdict, faults, what is computed in a narrower type, the largest errors."""
     lines = [_verdict(result)]
     for number, fault in enumerate(result.faults.found, 1):
-        lines += ["", *_fault_lines(number, fault, result.reference)]
+        lines += ["", *_fault_lines(number, fault, result)]
     if not all(found.equal for found in result.compared) and not result.faults.found:
         lines += ["", "the differences were not located"]
     return [
@@ -134,20 +129,31 @@ def _verdict(result: Result) -> str:
     found = len(result.faults.found)
     faults = f"; {found} fault{'s' * (found != 1)}" if found else ""
     return (
-        f"DIFFERENT in {result.dtype}, {result.reference} being the reference: {bad} results of "
+        f"DIFFERENT in {result.dtype}, {_reference(result)} being the reference: {bad} results of "
         f"{counted}{faults}"
     )
 
 
-def _fault_lines(number: int, fault: Fault, reference: str) -> list[str]:
+def _reference(result: Result) -> str:
+    return result.sides[("torch", "jax").index(result.reference)]
+
+
+def _labels(result: Result) -> tuple[str, str]:
+    """What the sides are called in the text."""
+    base, target = ("JAX" if side == "jax" else side for side in result.sides)
+    return base, target
+
+
+def _fault_lines(number: int, fault: Fault, result: Result) -> list[str]:
     layers = f", in {fault.count} places" if fault.count > 1 else ""
     where = "gradients part" if fault.stage == "backward" else "values part"
     lines = [f"{number}. {where} here (error {fault.error:.1e}{layers})"]
-    for side, places in (("torch", fault.base_places), ("JAX", fault.target_places)):
+    both = (fault.base_places, fault.target_places)
+    for side, places in zip(_labels(result), both, strict=True):
         lines += [f"   {side:<6}{_place(places[0])}"] if places else []
-    said = cause(fault, reference)
+    said = cause(fault, result.reference)
     lines.append(f"   cause {said}" if said else "   cause nothing known explains it")
-    advice = fix(fault, reference)
+    advice = fix(fault, result.reference)
     return [*lines, f"   fix   {advice}"] if advice else lines
 
 
@@ -174,11 +180,11 @@ def _narrow_lines(result: Result) -> list[str]:
     """The operations whose rounding one side alone has, the worst first, and dtypes that part."""
     worse = [n for n in result.narrowed if not n.equal]
     worse.sort(key=lambda n: max(n.errors) / n.allowed, reverse=True)
-    lines = []
+    lines, labels = [], _labels(result)
     for found in worse[:_MOST_NARROWED]:
         side = int(found.errors[1] > found.errors[0])
         lines.append(
-            f"{('torch', 'JAX')[side]} rounds more than {result.dtype} explains at "
+            f"{labels[side]} rounds more than {result.dtype} explains at "
             f"{_place(found.sources[side])}: {found.errors[side]:.1e} against "
             f"{found.errors[1 - side]:.1e}"
         )
@@ -189,20 +195,20 @@ def _narrow_lines(result: Result) -> list[str]:
     }
     for found in list(parted.values())[:_MOST_NARROWED]:
         lines.append(
-            f"torch holds {found.dtypes[0]} at {found.sources[0]}, JAX {found.dtypes[1]} at "
-            f"{found.sources[1]}"
+            f"{labels[0]} holds {found.dtypes[0]} at {found.sources[0]}, {labels[1]} "
+            f"{found.dtypes[1]} at {found.sources[1]}"
         )
     return ["", *lines] if lines else []
 
 
 def _island_lines(result: Result) -> list[str]:
     lines = []
-    for found in result.islands:
+    for side, found in zip(_labels(result), result.islands, strict=True):
         if found:
             first = found[0]
             more = f" and {len(found) - 1} more lines" if len(found) > 1 else ""
             lines.append(
-                f"{first.framework} computes in {first.dtype} at {first.source}{more}: "
+                f"{side} computes in {first.dtype} at {first.source}{more}: "
                 "the sides are compared at that precision"
             )
     return ["", *lines] if lines else []

@@ -211,13 +211,6 @@ class Alignment:
             for number, array in self.state.after({pair.base: pair.array})
         )
 
-    def gained_by(self, edited: Sequence[Operation]) -> int:
-        """How many more values agree with the target once these operations replace our own."""
-        return sum(
-            number not in self.matches and self.missing_contents.holds(array)
-            for number, array in self.state.after({}, edited)
-        )
-
     def pairs(self, among: Collection[int] | None = None) -> Iterator[Pair]:
         """Pairs after whose exchange operations agree again, the earliest first.
 

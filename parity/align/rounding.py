@@ -23,6 +23,7 @@ def measure_rounding(
     weights: Mapping[int, np.ndarray],
     epsilon: float,
     view: Callable[[Results], Mapping[Key, np.ndarray]],
+    before: Mapping[Key, np.ndarray],
 ) -> dict[Key, float]:
     """The norm by which each result moves, the largest of a few draws.
 
@@ -30,8 +31,8 @@ def measure_rounding(
         weights: of the outputs in the sum that is differentiated.
         epsilon: the unit in the last place, relative: 2.2e-16 in float64.
         view: makes the results that are compared of outputs and gradients.
+        before: these results as they are, with nothing moved.
     """
-    before = view(program.rerun({}, weights))
     moved = dict.fromkeys(before, 0.0)
     leaves = [v for v in program.values if v.kind in ("input", "parameter") and v.is_float]
     for draw in range(DRAWS):

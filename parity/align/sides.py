@@ -1,6 +1,6 @@
 """A model with its arrays and inputs, recorded as a program."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,6 @@ from parity.observe.arrays import as_tensor, is_array
 from parity.programs.jax_program import record_jax
 from parity.programs.program import Program
 from parity.programs.torch_program import record_torch
-
-Rebuild = Callable[[Mapping[str, Any]], tuple[Sequence[Any], Mapping[str, Any]]]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ _JAX = {"jax", "flax", "haiku", "equinox", "optax"}
 
 
 def framework_named(function: Any) -> str | None:
-    """ "torch" or "jax", of which a function's code holds names; None: of neither."""
+    """Of which framework a function's code holds names, "torch" or "jax"; None: of neither."""
     if not isinstance(function, FunctionType):
         return None
     named = [function.__globals__.get(name) for name in function.__code__.co_names]

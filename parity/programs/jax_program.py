@@ -13,7 +13,7 @@ from parity.observe.flax_side import fast_compile_options
 from parity.programs.program import Kind, Operation, Program, Results, Source, Value
 from parity.programs.sources import code_at, is_layer_code, is_users_own
 
-# Calls whose body is run in their place: parameter that holds the body, by name of the primitive.
+# The parameters that hold the body of a call, which is run in the call's place.
 _BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 
 
@@ -47,13 +47,13 @@ def record_jax(
     returned = recorder.run_body(closed.jaxpr, consts, numbers)
     recorder.compute()
     paths = [name for name, _ in _named_leaves(shape)]
+    run = _differentiated(call, (sorted(given), sorted(fed)), numbers, returned)
 
     def rerun(changed: Mapping[int, np.ndarray], weights: Mapping[int, np.ndarray]) -> Results:
         if narrow:
             return program.rerun_operations(changed, weights)
-        leaves = [jnp.asarray(changed[n]) if n in changed else recorder.arrays[n] for n in numbers]
-        names = sorted(given), sorted(fed)
-        return _rerun(call, names, dict(zip(numbers, leaves, strict=True)), returned, weights)
+        moved = {n: jnp.asarray(array) for n, array in changed.items()}
+        return run({n: recorder.arrays[n] for n in numbers} | moved, weights)
 
     program = Program(
         "jax",
@@ -90,23 +90,23 @@ def _widened(given: Any) -> Any:
     return np.dtype("float64") if is_narrow else given
 
 
-def _rerun(
+def _differentiated(
     call: Callable[..., Any],
     names: tuple[Sequence[str], Sequence[str]],
-    leaves: Mapping[int, Any],
+    numbers: Sequence[int],
     outputs: Sequence[int],
-    weights: Mapping[int, np.ndarray],
-) -> Results:
-    """Run the model as jax runs it and differentiate the weighted sum of its outputs."""
-    moving = [n for n, a in leaves.items() if jnp.issubdtype(a.dtype, jnp.floating)]
+) -> Callable[[Mapping[int, Any], Mapping[int, np.ndarray]], Results]:
+    """The model as jax runs it, with the gradients of its weighted outputs; compiled once."""
 
-    def weighted(arrays: Sequence[Any], weights: Mapping[int, Any]) -> tuple[Any, list[Any]]:
-        filled = list({**leaves, **dict(zip(moving, arrays, strict=True))}.values())
+    def weighted(
+        moving: Mapping[int, Any], fixed: Mapping[int, Any], weights: Mapping[int, Any]
+    ) -> tuple[Any, list[Any]]:
+        leaves = [moving[n] if n in moving else fixed[n] for n in numbers]
         first = len(names[0])
         returned = jax.tree.leaves(
             call(
-                dict(zip(names[0], filled[:first], strict=True)),
-                dict(zip(names[1], filled[first:], strict=True)),
+                dict(zip(names[0], leaves[:first], strict=True)),
+                dict(zip(names[1], leaves[first:], strict=True)),
             )
         )
         parts = [
@@ -117,16 +117,22 @@ def _rerun(
         return sum(parts, start=jnp.zeros(())), returned
 
     program = _compile(jax.value_and_grad(weighted, has_aux=True))
-    given = {n: jnp.asarray(w) for n, w in weights.items()}
-    (_, returned), gradients = program([leaves[n] for n in moving], given)
-    return (
-        {n: to_numpy(out) for n, out in zip(outputs, returned, strict=True)},
-        {n: to_numpy(gradient) for n, gradient in zip(moving, gradients, strict=True)},
-    )
+
+    def run(leaves: Mapping[int, Any], weights: Mapping[int, np.ndarray]) -> Results:
+        moving = {n: a for n, a in leaves.items() if jnp.issubdtype(a.dtype, jnp.floating)}
+        fixed = {n: a for n, a in leaves.items() if n not in moving}
+        given = {n: jnp.asarray(w) for n, w in weights.items()}
+        (_, returned), gradients = program(moving, fixed, given)
+        return (
+            {n: to_numpy(out) for n, out in zip(outputs, returned, strict=True)},
+            {n: to_numpy(gradient) for n, gradient in gradients.items()},
+        )
+
+    return run
 
 
 def _compile(function: Callable) -> Callable:
-    """One program of a function that runs once; every value is rounded to its own type."""
+    """A program that runs a few times at most; every value is rounded to its own type."""
     options = {**fast_compile_options(), "xla_allow_excess_precision": False}
     return jax.jit(function, compiler_options=options)
 

@@ -1,6 +1,6 @@
 """A run as a list of primitive operations on numbered values."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -125,32 +125,15 @@ class Program:
         """The numbers of the inputs or of the parameters, by name."""
         return {v.name: v.number for v in self.values if v.kind == kind}
 
-    def replay(
-        self,
-        replaced: Mapping[int, np.ndarray],
-        wanted: Iterable[int] | None = None,
-        operations: Sequence[Operation] | None = None,
-    ) -> dict[int, np.ndarray]:
-        """What changes when values are replaced.
-
-        Args:
-            replaced: arrays by number of the value whose place they take.
-            wanted: the values to return; None: every one that is computed anew.
-            operations: those to run, in order, in place of the program's own.
-        """
-        listed = self.operations if operations is None else operations
+    def replay(self, replaced: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
+        """Every value that changes when these, by number, take the place of recorded ones."""
         native = {n: self.to_framework(a, self.arrays[n]) for n, a in replaced.items()}
-        found = self._replay(native, listed)
-        kept = found if wanted is None else {n: found.get(n, self.arrays[n]) for n in wanted}
-        return {number: self.to_numpy(array) for number, array in kept.items()}
+        return {number: self.to_numpy(array) for number, array in self._replay(native).items()}
 
-    def _replay(
-        self, replaced: Mapping[int, Any], operations: Sequence[Operation]
-    ) -> dict[int, Any]:
+    def _replay(self, replaced: Mapping[int, Any]) -> dict[int, Any]:
         changed = dict(replaced)
-        for operation in operations:
-            edited = operation is not self.operations[operation.number]
-            if not (edited or any(n in changed for n in operation.inputs)):
+        for operation in self.operations:
+            if not any(n in changed for n in operation.inputs):
                 continue
             arrays = [changed.get(n, self.arrays.get(n)) for n in operation.inputs]
             for number, array in zip(operation.outputs, operation.run(arrays), strict=True):
@@ -163,7 +146,7 @@ class Program:
     ) -> Results:
         """What `rerun` gives, from the operations alone."""
         native = {n: self.to_framework(a, self.arrays[n]) for n, a in changed.items()}
-        computed = self.compile(lambda moved: self._replay(moved, self.operations))(native)
+        computed = self.compile(self._replay)(native)
         values = {number: self.to_numpy(array) for number, array in computed.items()}
         outputs = {n: values.get(n, self.values[n].array) for n in self.outputs.values()}
         given = [v.number for v in self.values if v.kind in ("input", "parameter") and v.is_float]

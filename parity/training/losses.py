@@ -178,22 +178,24 @@ def _weights(ours: np.ndarray, theirs: np.ndarray, both: np.ndarray) -> list[Cau
         text = f"every token weighs {factor:.6g} times as much as in the reference{said}"
         return [Cause(text, "divide by the number that the reference divides by")]
     if ours.ndim == 2:
-        per_row = [w[b] for w, b in zip(theirs, both, strict=True) if b.any()]
-        counts = np.array([b.sum() for b in both if b.any()])
-        first = np.array([w[0] for w in per_row])
-        flat = all(np.ptp(w) <= 1e-9 * abs(w[0]) for w in per_row)
-        even = np.ptp(ours[both]) <= 1e-9 * abs(ours[both][0])
-        if flat and even and len(set(counts)) > 1 and np.ptp(first * counts) <= 1e-9 * first[0]:
+        if _is_mean_of_means(theirs, ours, both):
             text = "mean of the sequences' means, where the reference is one mean over all tokens"
             return [Cause(text, "divide one sum by all tokens")]
-        per_row = [w[b] for w, b in zip(ours, both, strict=True) if b.any()]
-        first = np.array([w[0] for w in per_row])
-        flat = all(np.ptp(w) <= 1e-9 * abs(w[0]) for w in per_row)
-        even = np.ptp(theirs[both]) <= 1e-9 * abs(theirs[both][0])
-        if flat and even and len(set(counts)) > 1 and np.ptp(first * counts) <= 1e-9 * first[0]:
+        if _is_mean_of_means(ours, theirs, both):
             text = "one mean over all tokens, where the reference is the mean of sequences' means"
             return [Cause(text, "take each sequence's mean first")]
     return []
+
+
+def _is_mean_of_means(rows: np.ndarray, whole: np.ndarray, both: np.ndarray) -> bool:
+    """Whether tokens weigh 1 / length in their own row, and all the same on the other side."""
+    per_row = [w[b] for w, b in zip(rows, both, strict=True) if b.any()]
+    counts = np.array([b.sum() for b in both if b.any()])
+    first = np.array([w[0] for w in per_row])
+    flat = all(np.ptp(w) <= 1e-9 * abs(w[0]) for w in per_row)
+    even = np.ptp(whole[both]) <= 1e-9 * abs(whole[both][0])
+    uneven_rows = len(set(counts)) > 1
+    return bool(flat and even and uneven_rows and np.ptp(first * counts) <= 1e-9 * first[0])
 
 
 def _counts(both: np.ndarray) -> dict[str, float]:

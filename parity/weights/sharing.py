@@ -135,13 +135,8 @@ def pull_back(found: WeightMap, gradients: Mapping[str, np.ndarray]) -> Arrays:
         gradient = gradients.get(entry.jax)
         if gradient is None:
             continue
-        ids, start = {}, 0
-        for name in entry.torch:
-            shape = found.torch_shapes[name]
-            size = int(np.prod(shape))
-            ids[name] = np.arange(start, start + size).reshape(shape)
-            start += size
-        total = np.zeros(start, gradient.dtype)
+        ids = found.element_ids(entry)
+        total = np.zeros(sum(places.size for places in ids.values()), gradient.dtype)
         for layout in _summands(entry.to_jax):
             sources = layout.sources(ids).ravel()
             held = sources >= 0

@@ -103,14 +103,19 @@ class WeightMap:
             filled |= set() if _is_partial(entry) else set(entry.torch)
         return made
 
-    def _write(self, entry: Entry, value: np.ndarray, made: dict[str, np.ndarray]) -> None:
-        """Put an array's numbers where its elements are taken from."""
+    def element_ids(self, entry: Entry) -> dict[str, np.ndarray]:
+        """A number for every element of the torch arrays that an entry reads, counted through."""
         ids, start = {}, 0
         for name in entry.torch:
             shape = self.torch_shapes[name]
             size = int(np.prod(shape))
             ids[name] = np.arange(start, start + size).reshape(shape)
             start += size
+        return ids
+
+    def _write(self, entry: Entry, value: np.ndarray, made: dict[str, np.ndarray]) -> None:
+        """Put an array's numbers where its elements are taken from."""
+        ids = self.element_ids(entry)
         zeros = {n: np.zeros(self.torch_shapes[n], value.dtype) for n in entry.torch}
         given = (value - entry.to_jax.apply(zeros)).ravel()
         sources = entry.to_jax.sources(ids).ravel()

@@ -84,6 +84,12 @@ def wrong():
     return FlaxBlock(eps=1e-6, scale=1.0, approximate=True)
 
 
+def another_epsilon():
+    model = build_torch()
+    model.norm.eps = 1e-3
+    return model
+
+
 def deeper():
     return torch.nn.Sequential(build_torch(), torch.nn.Linear(WIDTH, WIDTH))
 
@@ -185,6 +191,17 @@ def test_a_layer_of_one_side_alone_is_a_difference(float64, mine, capsys):
 def test_two_models_of_one_framework_are_compared(float64, mine, capsys):
     assert compare(mine, "build_torch", "build_torch") == 0
     assert compare(mine, "dense", "dense", inputs="4x12") == 0
+    assert compare(mine, "build_torch", "another_epsilon") == 1
+    said = capsys.readouterr().out
+    assert "first being the reference" in said
+    assert re.search(r"^   second *mine.py:\d+ in norm", said, re.MULTILINE)
+    assert "epsilon 0.001, where the reference has epsilon 1e-05" in said
+
+
+def test_a_map_that_cannot_be_written_is_refused_before_any_work(mine, capsys, tmp_path):
+    path = tmp_path / "nowhere" / "map.txt"
+    assert compare(mine, "build_torch", "right", "--save-map", str(path)) == 2
+    assert f"--save-map {path}: expected a file in a folder that exists" in capsys.readouterr().err
 
 
 def test_json_holds_every_result(float64, mine, capsys):

@@ -205,7 +205,10 @@ def _softmaxes(
         yield base, "sigmoid", torch.sigmoid
         yield base, "log softmax", lambda a: _softmax(a, ours).log()
         yield base, "exponentials, not divided by their sum", torch.exp
-        plain = lambda a: a.exp() / (1 + a.exp().sum(ours, keepdim=True))  # noqa: E731
+
+        def plain(a: torch.Tensor) -> torch.Tensor:
+            return a.exp() / (1 + a.exp().sum(ours, keepdim=True))
+
         yield base, "softmax with one added to the denominator", plain
         return
     ours = next(
@@ -277,7 +280,8 @@ def _different(ours: Norm, other: Norm, shape: tuple[int, ...]) -> tuple[str, st
         texts = {True: "epsilon inside the root", False: "epsilon added to the root"}
         return texts[ours.inside], texts[other.inside]
     spread = "variance" if ours.centered else "mean of squares"
-    return tuple(f"{spread} {_over(norm, shape)}" for norm in (ours, other))  # type: ignore[return-value]
+    base, target = (f"{spread} {_over(norm, shape)}" for norm in (ours, other))
+    return base, target
 
 
 def _over(norm: Norm, shape: tuple[int, ...]) -> str:

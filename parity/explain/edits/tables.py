@@ -102,7 +102,10 @@ def _with_table(
     """The table computed as another one, or read as another one where it is given."""
     producer = search.program.producer(n)
     held = torch.tensor(table)
-    change = lambda _: held  # noqa: E731
+
+    def change(_: torch.Tensor) -> torch.Tensor:
+        return held
+
     if producer is not None:
         operation = before.get(producer.number, search.state.operations[producer.number])
         return [with_output(search.program, operation, change)]
