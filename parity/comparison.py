@@ -39,7 +39,6 @@ from parity.weights.sharing import (
     share_weights,
     shared_by,
 )
-from parity.weights.uses import Use, find_uses
 
 Key = tuple[Kind, str]
 DTYPES = ("float64", "float32", "bfloat16", "float16")
@@ -106,14 +105,14 @@ def compare(
     report("copying weights")
     whose: Whose = weights or ("jax" if isinstance(target, JaxModel) and target.loaded else "torch")
 
-    def uses() -> tuple[Mapping[str, Use], Mapping[str, Use]]:
+    def record() -> tuple[Program, Program]:
         return (
-            find_uses(_record(base, base.arrays, fed, "float64")),
-            find_uses(_record(target, target.arrays, other_fed, "float64")),
+            _record(base, base.arrays, fed, "float64"),
+            _record(target, target.arrays, other_fed, "float64"),
         )
 
     if isinstance(base, TorchModel) and isinstance(target, JaxModel):
-        shared = share_weights(base, target, whose, renames or {}, weight_map, uses)
+        shared = share_weights(base, target, whose, renames or {}, weight_map, record)
     else:
         shared = share_alike(base, target, weights or "torch")
     for side, arrays in (("torch", shared.base), ("jax", shared.target)):
@@ -210,7 +209,7 @@ class _Pair:
 
         Whether anything was chosen otherwise than before.
         """
-        known = self.shared.weight_map
+        known = self.shared.parts_map
         if known is None or not known.choices or self.whose != "torch":
             return False
         numbers = {pair.base: pair.target for pair in outputs}
@@ -219,12 +218,12 @@ class _Pair:
             return False
         self.report("settling which weights belong together")
         wide = {n: cast(a, "float64") for n, a in self.shared.base.items()}
-        settled = settle(known, wide, base, target)
+        settled = settle(known, wide, base, target, self.shared.sections)
         if settled is known:
             return False
         assert isinstance(self.base, TorchModel)
         assert isinstance(self.target, JaxModel)
-        self.shared = shared_by(settled, self.base, self.target, self.whose)
+        self.shared = shared_by(settled, self.shared.sections, self.base, self.target, self.whose)
         return True
 
     def _mode(self) -> dict[str, str]:

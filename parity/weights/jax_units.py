@@ -85,7 +85,7 @@ def _slot(model: JaxModel, name: str, path: str, use: Use) -> tuple[str, Slot]:
     if leaf == "average":
         # Haiku keeps statistics in modules below the norm.
         owner = owner.partition("/~/")[0]
-    slot = replace(bare_slot(name, shape, name in model.trainable, role), order=axes)
+    slot = replace(bare_slot(name, shape, name in model.trainable, role), order=axes, use=use.role)
     if use.axes and not axes and role in ("matrix", "array") and len(use.axes) == len(shape):
         used: Role = "array" if use.batch else "matrix"
         slot = replace(slot, role=used, axes=use.axes)

@@ -27,6 +27,7 @@ _IMPOSSIBLE = 1e6
 # Another torch layer is an alternative where it fits almost as well.
 _NEAR = 0.1
 _MOST = 4
+_CELLS = ("LSTM", "GRU", "RNN")
 
 
 def find_map(
@@ -75,6 +76,7 @@ class _Matcher:
         self.torch, self.jax, self.renames = torch_model, jax_model, renames
         self.theirs = _of_floats(torch_units(torch_model, torch_uses), torch_model.arrays)
         self.ours = _of_floats(jax_units(jax_model, jax_uses), jax_model.arrays)
+        self.by_use = torch_uses is not None and jax_uses is not None
         self.found: list[_Found] = []
         self.made: dict[str, Option] = {}
         self.read: set[str] = set()
@@ -82,6 +84,8 @@ class _Matcher:
     def match(self) -> None:
         """Whole layers first; then stacked, fused and tied ones; last, arrays one by one."""
         self._match_names()
+        if self._names_say_nothing():
+            self._assign(singles(self.theirs, self._read()), singles(self.ours, self.made))
         self._assign(self.theirs, self.ours)
         self._assign(stacks(self._theirs_left()), self._ours_left())
         for ours, pairing in fused_pairings(self._theirs_left(), self._ours_left()):
@@ -104,6 +108,20 @@ class _Matcher:
             pairing = pair_units(by_path[name], unit) if name in by_path else None
             if pairing and pairing.cost < _WHOLE:
                 self._keep(pairing, unit.kind)
+
+    def _names_say_nothing(self) -> bool:
+        """Whether few names share a word with those of the other side: the order of use decides.
+
+        Arrays of a layer that only one side holds as a layer are then arrays like all others.
+        """
+        theirs, ours = self._theirs_left(), self._ours_left()
+        has_cells = any(unit.kind in _CELLS for unit in theirs)
+        if not theirs or not ours or not self.by_use or has_cells:
+            return False
+        their_words, our_words = (read_names(u.path for u in side) for side in (theirs, ours))
+        known = frozenset[str]().union(*(w.owner | w.path for w in their_words.values()))
+        named = [w for w in our_words.values() if w.automatic or known & (w.owner | w.path)]
+        return len(named) < len(our_words) / 2
 
     def _theirs_left(self) -> list[Unit]:
         return [u for u in self.theirs if not any(slot.name in self.read for slot in u.slots)]
@@ -260,8 +278,10 @@ def _places(theirs: Sequence[Unit], ours: Sequence[Unit]) -> tuple[list[float], 
     return found[0], found[1]
 
 
-def _by_sizes(units: Sequence[Unit]) -> dict[tuple[int, ...], list[int]]:
-    alike: dict[tuple[int, ...], list[int]] = defaultdict(list)
+def _by_sizes(units: Sequence[Unit]) -> dict[tuple[tuple[int, str], ...], list[int]]:
+    """The layers by the sizes of their arrays, and by what a run does with them."""
+    alike: dict[tuple[tuple[int, str], ...], list[int]] = defaultdict(list)
     for i, unit in enumerate(units):
-        alike[tuple(sorted(int(np.prod(s.shape)) for s in unit.slots if s.trainable))].append(i)
+        sizes = ((int(np.prod(s.shape)), s.use) for s in unit.slots if s.trainable)
+        alike[tuple(sorted(sizes))].append(i)
     return alike

@@ -141,6 +141,8 @@ def _as_used(torch_slot: Slot, jax_slot: Slot) -> list[Option]:
 def _mismatch(torch_slot: Slot, jax_slot: Slot) -> float | None:
     """What it costs that two arrays have other roles; None where that cannot be."""
     ours, theirs = jax_slot.role, torch_slot.role
+    if "array" in (ours, theirs) and jax_slot.use and torch_slot.use:
+        return 0.0 if jax_slot.use == torch_slot.use else 0.2
     if ours == theirs:
         return 0.0
     if jax_slot.trainable != torch_slot.trainable and "array" not in (ours, theirs):

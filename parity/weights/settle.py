@@ -6,6 +6,8 @@ import numpy as np
 
 from parity.align.contents import Contents
 from parity.programs.program import Program
+from parity.weights.layout import Layout
+from parity.weights.sections import Section, group_sections, join_layouts
 from parity.weights.weight_map import Choice, Entry, WeightMap
 
 # Values are the same up to the rounding of float64.
@@ -17,6 +19,7 @@ def settle(
     torch_arrays: Mapping[str, np.ndarray],
     torch_program: Program,
     jax_program: Program,
+    sections: Sequence[Section] = (),
     most_runs: int = 200,
 ) -> WeightMap:
     """The map under which most of JAX's values are values of torch's.
@@ -30,11 +33,12 @@ def settle(
         torch_arrays: in float64.
         torch_program: recorded with these.
         jax_program: recorded with what the map makes of these.
+        sections: the parts of JAX's arrays that the map takes for arrays.
         most_runs: how many alternatives are tried at most.
     """
-    trial = _Trial(weight_map, torch_arrays, torch_program, jax_program)
+    trial = _Trial(weight_map, torch_arrays, torch_program, jax_program, sections)
     best, runs = trial.agreeing({}), 0
-    for choice in _in_order(weight_map.choices, jax_program):
+    for choice in _in_order(weight_map.choices, jax_program, sections):
         for entries in (e for other in choice.others for e in trial.variants(choice, other)):
             if runs >= most_runs or trial.finished:
                 break
@@ -47,9 +51,11 @@ def settle(
     return weight_map.replaced(changed) if changed else weight_map
 
 
-def _in_order(choices: Sequence[Choice], program: Program) -> Iterator[Choice]:
+def _in_order(
+    choices: Sequence[Choice], program: Program, sections: Sequence[Section]
+) -> Iterator[Choice]:
     """The choices in the order in which the program reads their arrays."""
-    numbers = program.named("parameter")
+    numbers = program.named("parameter") | {s.name: s.value.number for s in sections}
     readers = program.readers()
 
     def first_use(choice: Choice) -> int:
@@ -74,11 +80,14 @@ class _Trial:
         torch_arrays: Mapping[str, np.ndarray],
         torch_program: Program,
         jax_program: Program,
+        sections: Sequence[Section],
     ):
         self.entries = {entry.jax: entry for entry in weight_map.entries}
         self.choices = weight_map.choices
         self.torch_arrays, self.program = torch_arrays, jax_program
         self.numbers = jax_program.named("parameter")
+        self.sections = group_sections(sections)
+        self.whole = {section.name: section.array for section in sections}
         computed = [v for v in torch_program.values if v.kind == "computed"]
         self.contents = Contents(computed, _TOLERANCE)
         self.computed = [v.number for v in jax_program.values if v.kind == "computed"]
@@ -142,8 +151,15 @@ class _Trial:
         return self.held | new
 
     def _arrays(self, entries: Mapping[str, Entry]) -> dict[int, np.ndarray]:
+        """The whole arrays that entries make or make parts of, by number."""
+        known = self.entries | entries
+        names = dict.fromkeys(self.whole.get(name, name) for name in entries)
         return {
-            self.numbers[name]: np.asarray(entry.to_jax.apply(self.torch_arrays), np.float64)
-            for name, entry in entries.items()
+            self.numbers[name]: np.asarray(self._layout(name, known).apply(self.torch_arrays), "d")
+            for name in names
             if name in self.numbers
         }
+
+    def _layout(self, name: str, known: Mapping[str, Entry]) -> Layout:
+        parts = self.sections.get(name)
+        return join_layouts(parts, known) if parts else known[name].to_jax

@@ -1,6 +1,6 @@
 """The same weights on both sides."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -8,9 +8,11 @@ import numpy as np
 
 from parity.models.model import JaxModel, TorchModel
 from parity.observe.settings import NotComparableError
+from parity.programs.program import Program
 from parity.weights.layout import Layout, Several, Step, Summed
 from parity.weights.matching import find_map
-from parity.weights.uses import Use
+from parity.weights.sections import Section, cut_up, find_sections, join_sections
+from parity.weights.uses import find_uses
 from parity.weights.weight_map import WeightMap, read_map
 
 Whose = Literal["torch", "jax", "loaded"]
@@ -26,12 +28,16 @@ class Shared:
         base, target: the arrays of the two sides.
         to_base_gradients: from the target's gradients by name to the base's.
         weight_map: the map between them; None between two models of one framework.
+        parts_map: the same with sections in the place of arrays that JAX cuts up.
+        sections: these.
     """
 
     base: Arrays
     target: Arrays
     to_base_gradients: Callable[[Mapping[str, np.ndarray]], Arrays]
     weight_map: WeightMap | None = None
+    parts_map: WeightMap | None = None
+    sections: Sequence[Section] = ()
 
 
 def share_weights(
@@ -40,7 +46,7 @@ def share_weights(
     whose: Whose,
     renames: Mapping[str, str],
     saved: str | None = None,
-    find_uses: Callable[[], tuple[Mapping[str, Use], Mapping[str, Use]]] | None = None,
+    record: Callable[[], tuple[Program, Program]] | None = None,
 ) -> Shared:
     """Give both sides the same weights, or leave both as they are.
 
@@ -51,36 +57,67 @@ def share_weights(
         whose: the side whose weights both use; "loaded": each has its own.
         renames: JAX names, or patterns of them, to torch's.
         saved: the text of a map that takes the place of what is found.
-        find_uses: runs both sides to see what they do with their arrays, where names and shapes
-            leave open what belongs together.
+        record: runs both sides to see what they do with their arrays, where names and shapes leave
+            open what belongs together.
     Raises:
         NotComparableError: arrays of JAX's are left without a counterpart.
     """
     found = find_map(torch_model, jax_model, renames)
-    if find_uses and (found.alternatives or found.missing_torch or found.missing_jax):
-        ours, theirs = find_uses()
-        found = find_map(torch_model, jax_model, renames, torch_uses=ours, jax_uses=theirs)
+    sections: Sequence[Section] = ()
+    if record and (found.alternatives or found.missing_torch or found.missing_jax):
+        found, sections = _find_by_use(torch_model, jax_model, renames, *record())
     if saved is not None:
+        found = join_sections(found, sections, {n: a.shape for n, a in jax_model.arrays.items()})
         found = found.replaced(read_map(saved, found.torch_shapes, found.jax_shapes))
+        sections = ()
     if found.missing_jax and whose != "loaded":
         found.require_complete()
     if whose == "jax" and found.missing_torch:
         found.require_complete()
     if not found.entries and (torch_model.trainable or jax_model.trainable):
         raise NotComparableError("no array of one side has a counterpart on the other")
-    return shared_by(found, torch_model, jax_model, whose)
+    return shared_by(found, sections, torch_model, jax_model, whose)
+
+
+def _find_by_use(
+    torch_model: TorchModel,
+    jax_model: JaxModel,
+    renames: Mapping[str, str],
+    torch_run: Program,
+    jax_run: Program,
+) -> tuple[WeightMap, Sequence[Section]]:
+    """The map by what a run does with the arrays: of their parts, where every part has its own."""
+    ours = find_uses(torch_run)
+    if sections := find_sections(jax_run):
+        theirs = find_uses(jax_run, {section.name: section.value for section in sections})
+        cut = cut_up(jax_model, sections)
+        found = find_map(torch_model, cut, renames, torch_uses=ours, jax_uses=theirs)
+        if not found.missing_torch and not found.missing_jax:
+            return found, sections
+    theirs = find_uses(jax_run)
+    return find_map(torch_model, jax_model, renames, torch_uses=ours, jax_uses=theirs), ()
 
 
 def shared_by(
-    found: WeightMap, torch_model: TorchModel, jax_model: JaxModel, whose: Whose
+    parts_map: WeightMap,
+    sections: Sequence[Section],
+    torch_model: TorchModel,
+    jax_model: JaxModel,
+    whose: Whose,
 ) -> Shared:
-    """Both sides' arrays by a map."""
+    """Both sides' arrays by a map, perhaps of sections of JAX's."""
+    shapes = {name: array.shape for name, array in jax_model.arrays.items()}
+    found = join_sections(parts_map, sections, shapes)
     ours, theirs = dict(torch_model.arrays), dict(jax_model.arrays)
     if whose == "torch":
         theirs |= found.to_jax(_exact_in_sums(found, ours))
     if whose == "jax":
         ours |= found.to_torch(theirs)
-    return Shared(ours, theirs, lambda gradients: pull_back(found, gradients), found)
+
+    def to_base(gradients: Mapping[str, np.ndarray]) -> Arrays:
+        return pull_back(found, gradients)
+
+    return Shared(ours, theirs, to_base, found, parts_map, sections)
 
 
 def _exact_in_sums(found: WeightMap, arrays: Arrays) -> Arrays:

@@ -30,8 +30,13 @@ def torch_units(model: TorchModel, uses: Mapping[str, Use] | None = None) -> lis
     order: dict[str, int] = {}
     for name in [*(uses or {}), *model.arrays]:
         order.setdefault(name, len(order))
+    roles = {name: use.role for name, use in (uses or {}).items()}
     return [
-        Unit(unit.path, unit.kind, unit.slots, min(order[slot.name] for slot in unit.slots))
+        replace(
+            unit,
+            slots=tuple(replace(slot, use=roles.get(slot.name, "")) for slot in unit.slots),
+            position=min(order[slot.name] for slot in unit.slots),
+        )
         for unit in _units(model, uses or {})
     ]
 

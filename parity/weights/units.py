@@ -21,6 +21,7 @@ class Slot:
         shape: of that layout.
         trainable: whether gradients are taken of it.
         order: what is known of JAX's axes: see `jax_units`; "" where nothing is.
+        use: what a run does with it, in the words of `uses.Use.role`; "" where that is not known.
         axes: of JAX's array, the order of axes in which a run multiplies by it, [*in, *out]; ()
             where that is not known.
     """
@@ -32,6 +33,7 @@ class Slot:
     trainable: bool = True
     order: str = ""
     axes: tuple[int, ...] = ()
+    use: str = ""
 
 
 @dataclass(frozen=True)
