@@ -3,6 +3,8 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
+from itertools import pairwise
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -27,6 +29,8 @@ _IMPOSSIBLE = 1e6
 # Another torch layer is an alternative where it fits almost as well.
 _NEAR = 0.1
 _MOST = 4
+# Added to the distance of arrays that do not lie beside each other in the orders of use.
+_ASIDE = 0.2
 _CELLS = ("LSTM", "GRU", "RNN")
 
 
@@ -77,6 +81,7 @@ class _Matcher:
         self.theirs = _of_floats(torch_units(torch_model, torch_uses), torch_model.arrays)
         self.ours = _of_floats(jax_units(jax_model, jax_uses), jax_model.arrays)
         self.by_use = torch_uses is not None and jax_uses is not None
+        self.nameless = False
         self.found: list[_Found] = []
         self.made: dict[str, Option] = {}
         self.read: set[str] = set()
@@ -84,7 +89,8 @@ class _Matcher:
     def match(self) -> None:
         """Whole layers first; then stacked, fused and tied ones; last, arrays one by one."""
         self._match_names()
-        if self._names_say_nothing():
+        self.nameless = self._names_say_nothing()
+        if self.nameless:
             self._assign(singles(self.theirs, self._read()), singles(self.ours, self.made))
         self._assign(self.theirs, self.ours)
         self._assign(stacks(self._theirs_left()), self._ours_left())
@@ -166,7 +172,7 @@ class _Matcher:
         their_words = read_names(u.path for u in self.theirs) | read_names(u.path for u in theirs)
         our_names = {u.path: rename(u.path, self.renames) or u.path for u in [*self.ours, *ours]}
         our_words = read_names(our_names.values())
-        their_places, our_places = _places(theirs, ours)
+        far = _far_in_use(theirs, ours) if self.nameless else _far(theirs, ours)
         alike = np.zeros((len(theirs), len(ours)))
         for i, j in pairings:
             words: Words = our_words[our_names[ours[j].path]]
@@ -177,7 +183,7 @@ class _Matcher:
         moved = np.zeros_like(unlike)
         for (i, j), pairing in pairings.items():
             unlike[i, j] = pairing.cost + told * (1 - alike[i, j])
-            moved[i, j] = 0.3 * abs(their_places[i] - our_places[j])
+            moved[i, j] = 0.3 * far[i, j]
         return unlike, moved
 
     def weight_map(self) -> WeightMap:
@@ -258,6 +264,12 @@ def _pairings(theirs: Sequence[Unit], ours: Sequence[Unit]) -> dict[tuple[int, i
     return found
 
 
+def _far(theirs: Sequence[Unit], ours: Sequence[Unit]) -> np.ndarray:
+    """How far two layers are from each other in the two orders."""
+    their_places, our_places = _places(theirs, ours)
+    return np.abs(np.subtract.outer(their_places, our_places))
+
+
 def _places(theirs: Sequence[Unit], ours: Sequence[Unit]) -> tuple[list[float], list[float]]:
     """The place of each layer, from 0 to 1, in the order of those with arrays of the same sizes.
 
@@ -278,10 +290,48 @@ def _places(theirs: Sequence[Unit], ours: Sequence[Unit]) -> tuple[list[float], 
     return found[0], found[1]
 
 
+def _far_in_use(theirs: Sequence[Unit], ours: Sequence[Unit]) -> np.ndarray:
+    """How far two arrays are from each other where the two orders of use are laid side by side.
+
+    What only one side uses moves nothing behind it; 0 for what lies beside its like, which follows
+    on an array of the same use: the bias of a product and that of a norm are not alike.
+    """
+    orders = [_in_order_of_use(units) for units in (theirs, ours)]
+    tokens = [
+        [(_sizes(units[i]), _uses(units[before])) for before, i in pairwise((order[0], *order))]
+        for units, order in zip((theirs, ours), orders, strict=True)
+    ]
+    places = np.zeros(len(theirs)), np.zeros(len(ours))
+    far = np.full((len(theirs), len(ours)), _ASIDE)
+    for kind, a, b, c, d in SequenceMatcher(None, *tokens, autojunk=False).get_opcodes():
+        for side, order, (start, stop) in zip(places, orders, ((a, b), (c, d)), strict=True):
+            side[order[start:stop]] = a + c + 2 * np.arange(stop - start)
+        if kind == "equal":
+            far[orders[0][a:b], orders[1][c:d]] = 0
+    return far + np.abs(places[0][:, None] - places[1]) / (len(theirs) + len(ours))
+
+
+def _in_order_of_use(units: Sequence[Unit]) -> np.ndarray:
+    """Their numbers; a layer's bias comes last, as where it is added by another operation."""
+    return np.array(
+        sorted(
+            range(len(units)),
+            key=lambda i: (units[i].position, any(slot.use == "bias" for slot in units[i].slots)),
+        )
+    )
+
+
+def _uses(unit: Unit) -> tuple[str, ...]:
+    return tuple(slot.use for slot in unit.slots)
+
+
 def _by_sizes(units: Sequence[Unit]) -> dict[tuple[tuple[int, str], ...], list[int]]:
     """The layers by the sizes of their arrays, and by what a run does with them."""
     alike: dict[tuple[tuple[int, str], ...], list[int]] = defaultdict(list)
     for i, unit in enumerate(units):
-        sizes = ((int(np.prod(s.shape)), s.use) for s in unit.slots if s.trainable)
-        alike[tuple(sorted(sizes))].append(i)
+        alike[_sizes(unit)].append(i)
     return alike
+
+
+def _sizes(unit: Unit) -> tuple[tuple[int, str], ...]:
+    return tuple(sorted((int(np.prod(s.shape)), s.use) for s in unit.slots if s.trainable))

@@ -66,7 +66,9 @@ def find_uses(program: Program, parts: Mapping[str, Part] | None = None) -> dict
         if readers.get(part.number):
             first, use = _first_use(program, readers, part)
             found.append((first, name, use))
-    return {name: use for _, name, use in sorted(found, key=lambda each: each[:2])}
+    # Of what one operation reads, the bias comes last, as where it is added by another.
+    found.sort(key=lambda each: (each[0], each[2].role == "bias", each[1]))
+    return {name: use for _, name, use in found}
 
 
 def _whole_parameters(program: Program) -> dict[str, Part]:
