@@ -62,6 +62,7 @@ def test_layers_without_number_are_refused_before_their_names_are_made(tmp_path)
     [
         ("a\0b", r"data: cannot read a\\x00b: embedded null byte"),
         ("\ud800", r"data: cannot read \\ud800: 'utf-8' codec can't encode"),
+        ("a" * 5000, "data: cannot read a{5000}: File name too long"),
         (os.devnull, "data: .* is no regular file; give a text file"),
         (".", r"data: \. is no regular file"),
     ],

@@ -76,16 +76,18 @@ def read_text(path: str | None) -> str:
     if path is None:
         topics = pydoc_data.topics.topics
         return "\n\n".join(topics[name] for name in sorted(topics))
-    if Path(path).exists() and not Path(path).is_file():
-        raise ConfigError(f"data: {path} is no regular file; give a text file")
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        # To open a pipe would block.
+        readable = Path(path).is_file() or not Path(path).exists()
+        text = Path(path).read_text(encoding="utf-8") if readable else None
     except OSError as error:
         raise ConfigError(f"data: cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"data: {path} is not UTF-8 text (byte {error.start})") from None
     except ValueError as error:  # a null byte or a surrogate
         raise ConfigError(f"data: cannot read {path}: {error}") from None
+    if text is None:
+        raise ConfigError(f"data: {path} is no regular file; give a text file")
     if not text:
         raise ConfigError(f"data: {path} is empty; give a text file")
     return text
