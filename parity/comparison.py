@@ -16,6 +16,7 @@ from parity.align.verdict import (
     Kind,
     OutputPair,
     compare_arrays,
+    distance,
     pair_outputs,
     probe_outputs,
 )
@@ -256,7 +257,10 @@ class _Pair:
 
         self.report("measuring rounding")
         tolerance = precision.content_tolerance(epsilon)
-        right, other = ours(base.rerun({}, weights)), theirs(target.rerun({}, target_weights))
+        again, other_again = base.rerun({}, weights), target.rerun({}, target_weights)
+        _require_repeatable(base, again, tolerance)
+        _require_repeatable(target, other_again, tolerance)
+        right, other = ours(again), theirs(other_again)
         moved = measure_rounding(base, weights, epsilon, ours, right)
 
         def judge() -> list[Compared]:
@@ -325,6 +329,23 @@ class _Pair:
         alignment = Alignment(State.start(base), target, numbers, tolerance)
         fault = find_backward_fault(alignment, probes)
         return Faults([] if fault is None else [fault], complete=True)
+
+
+def _require_repeatable(program: Program, again: Results, tolerance: float) -> None:
+    """Refuse a side that gives other outputs from the same inputs: it draws random numbers."""
+    for number, array in again[0].items():
+        gap = distance(array, program.values[number].array)
+        if gap <= tolerance:
+            continue
+        drawn = [op for op in program.operations if any(word in op.name for word in _RANDOM)]
+        where = f" at {drawn[0].source}: {drawn[0].source.code}" if drawn else ""
+        raise NotComparableError(
+            f"{program.framework}: two calls on the same inputs differ by {gap:.1e}: it draws "
+            f"random numbers{where}; turn dropout and noise off, as by model.eval()"
+        )
+
+
+_RANDOM = ("dropout", "bernoulli", "rand", "multinomial", "normal", "uniform", "exponential")
 
 
 def _require_signal(base: Program, target: Program, outputs: Sequence[OutputPair]) -> None:

@@ -14,6 +14,7 @@ which say so can fail.
   python -m verification check char-gpt --grads --steps 20
   python -m verification oracles                     every family against transformers' own classes
   python -m verification bugs                        every seeded bug: caught, located, named
+  python -m verification blindfold                   the same in disguise, by the users' command
   python -m verification runs sort --updates 1000    a whole run of both twins, in every dtype
   python -m verification golden                      both twins against known losses
   python -m verification defaults                    where optax's and torch's defaults differ
@@ -44,6 +45,12 @@ def _bugs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("ids", nargs="*", metavar="ID", help="only these, such as ATT-01")
     parser.add_argument("--list", action="store_true", help="list the bugs and stop")
     parser.add_argument("--markdown", action="store_true", help="print the list as a page and stop")
+    _add_false_alarms(parser, default=0)
+
+
+def _blindfold(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("ids", nargs="*", metavar="ID", help="only these, such as ATT-01")
+    parser.add_argument("--seed", type=int, default=0, help="of the disguises; default: 0")
     _add_false_alarms(parser, default=0)
 
 
@@ -83,6 +90,7 @@ COMMANDS: dict[str, tuple[str, str, Arguments]] = {
     "check": ("check", "compare a preset's twins at full size", _check),
     "oracles": ("oracles.table", "compare every family with transformers' classes", _oracles),
     "bugs": ("bugs.scoreboard", "seed every known bug into a twin and look for it", _bugs),
+    "blindfold": ("blindfold.score", "find the bugs of disguised twins as users would", _blindfold),
     "runs": ("runs.table", "compare whole runs of both twins, small, in a table", _runs),
     "golden": ("golden.comparison", "compare both twins with known losses", _golden),
     "defaults": ("defaults", "list where the frameworks' defaults differ", _defaults),

@@ -152,7 +152,7 @@ class _Trial:
 
     def _arrays(self, entries: Mapping[str, Entry]) -> dict[int, np.ndarray]:
         """The whole arrays that entries make or make parts of, by number."""
-        known = self.entries | entries
+        known = {**self.entries, **entries}
         names = dict.fromkeys(self.whole.get(name, name) for name in entries)
         return {
             self.numbers[name]: np.asarray(self._layout(name, known).apply(self.torch_arrays), "d")

@@ -64,7 +64,7 @@ def share_weights(
     """
     found = find_map(torch_model, jax_model, renames)
     sections: Sequence[Section] = ()
-    if record and (found.alternatives or found.missing_torch or found.missing_jax):
+    if record and not _is_certain(found):
         found, sections = _find_by_use(torch_model, jax_model, renames, *record())
     if saved is not None:
         found = join_sections(found, sections, {n: a.shape for n, a in jax_model.arrays.items()})
@@ -77,6 +77,14 @@ def share_weights(
     if not found.entries and (torch_model.trainable or jax_model.trainable):
         raise NotComparableError("no array of one side has a counterpart on the other")
     return shared_by(found, sections, torch_model, jax_model, whose)
+
+
+def _is_certain(found: WeightMap) -> bool:
+    """Whether names and shapes alone tell where every array belongs; in what order several are
+    joined they do not.
+    """
+    joined = any(len(entry.torch) > 1 for entry in found.entries)
+    return not (joined or found.alternatives or found.missing_torch or found.missing_jax)
 
 
 def _find_by_use(

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+import parity
 from parity.align.sides import Inputs, jax_program, torch_program
 from parity.models.jax_models import jax_model
 from parity.models.torch_models import torch_model
@@ -317,3 +318,48 @@ def test_the_values_that_both_sides_compute_settle_which_layer_is_which():
     }
     assert settle(settled, arrays, torch_run, jax_program(ours, settled.to_jax(arrays), fed,
                   "float64")) is settled  # fmt: skip
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_what_a_function_cuts_up_is_matched_part_by_part(axis):
+    """One array of three layers, in either order of axes, under a name that says nothing."""
+    torch.manual_seed(0)
+    red, blue, green = (nn.Linear(4, size, bias=False) for size in (3, 5, 5))
+
+    def forward(m, x):
+        return m.green(torch.tanh(x)) * m.blue(x) + m.red(x).sum(-1, keepdim=True)
+
+    def run(tree, x):
+        parts = jnp.split(tree["xkcd"], [5, 8], axis)
+        second, first, third = parts if axis else [part.T for part in parts]
+        return (jnp.tanh(x) @ third) * (x @ second) + (x @ first).sum(-1, keepdims=True)
+
+    tree = {"xkcd": np.ones((4, 13) if axis else (13, 4))}
+    x = np.random.default_rng(0).normal(size=(6, 4))
+    net = Torch(forward, red=red, blue=blue, green=green)
+    found = parity.compare(net, (run, tree), inputs=[x], weights="torch")
+    assert found.equal
+    assert found.weight_map is not None
+    step = " permuted 1,0" if axis else ""
+    parts = ", ".join(f"{name}.weight{step}" for name in ("blue", "red", "green"))
+    assert [str(entry) for entry in found.weight_map.entries] == [f"xkcd = joined {axis} ({parts})"]
+
+
+def test_a_stack_of_layers_is_matched_layer_by_layer():
+    torch.manual_seed(0)
+    layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+
+    def forward(m, x):
+        for layer in m.layers:
+            x = torch.tanh(layer(x))
+        return x
+
+    def run(tree, x):
+        for i in range(3):
+            x = jnp.tanh(x @ tree["vwx"][i] + tree["zyx"][i])
+        return x
+
+    tree = {"vwx": np.ones((3, 4, 4)), "zyx": np.ones((3, 4))}
+    x = np.random.default_rng(0).normal(size=(6, 4))
+    found = parity.compare(Torch(forward, layers=layers), (run, tree), inputs=[x], weights="torch")
+    assert found.equal

@@ -44,9 +44,13 @@ def rename_torch(model: torch.nn.Module, rng: np.random.Generator) -> torch.nn.M
     return model
 
 
+def _tables(module: torch.nn.Module) -> tuple[Any, ...]:
+    return module._modules, module._parameters, module._buffers
+
+
 def _rename_members(module: torch.nn.Module, names: Names) -> None:
     renamed = {}
-    for table in (module._modules, module._parameters, module._buffers):
+    for table in _tables(module):
         for name in list(table):
             renamed[name] = names.draw()
             table[renamed[name]] = table.pop(name)
@@ -87,7 +91,7 @@ def disguise_flax(
             found |= {tuple(m.split("/")): p for m, p in zip(group, parts, strict=True)}
         if time_first:
             given = {n: x.swapaxes(0, 1) for n, x in given.items()}
-        out = model.apply({"params": unflatten_dict(found)}, **given)
+        out: Any = model.apply({"params": unflatten_dict(found)}, **given)
         return out.swapaxes(0, 1) if time_first else out
 
     order = list(tree)

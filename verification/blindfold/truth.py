@@ -1,7 +1,7 @@
 """The source lines at which a seeded bug acts, found by running the model with it."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -16,14 +16,20 @@ Line = tuple[str, int]
 
 
 class _Stacks(TorchDispatchMode):
-    """The stack of every operation, the innermost frame first."""
+    """The stack of every operation, the innermost frame first, and whether it is in a module."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: torch.nn.Module):
         super().__init__()
-        self.found: set[tuple[Line, ...]] = set()
+        self.found: set[tuple[bool, tuple[Line, ...]]] = set()
+        self.depth = 0
+        module.register_forward_pre_hook(lambda *_: self._move(1))
+        module.register_forward_hook(lambda *_: self._move(-1))
+
+    def _move(self, step: int) -> None:
+        self.depth += step
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.found.add(tuple(_lines(sys._getframe(1))))
+        self.found.add((self.depth > 0, tuple(_lines(sys._getframe(1)))))
         return func(*args, **(kwargs or {}))
 
 
@@ -33,16 +39,24 @@ def _lines(frame: FrameType | None) -> Iterator[Line]:
         frame = frame.f_back
 
 
-def lines_of_bug(model: torch.nn.Module, *args: Any, **kwargs: Any) -> set[Line]:
+def lines_of_bug(model: torch.nn.Module, at: str, inputs: Mapping[str, Any]) -> set[Line]:
     """The lines of operations that the bug's own code asks for, itself or through what it calls.
 
-    And the line that calls it. Empty where the bug acts on the model's construction alone.
+    And the line that calls it. Where the bug acts on the model's construction alone: all lines of
+    the module that it is in.
+
+    Args:
+        at: the module, as `SeededBug.at` names it.
     """
-    with _Stacks() as stacks, torch.no_grad():
-        model(*args, **kwargs)
-    found: set[Line] = set()
-    for stack in stacks.found:
+    try:
+        module = model.get_submodule(at.partition("@")[0])
+    except AttributeError:
+        module = model
+    with _Stacks(module) as stacks, torch.no_grad():
+        model(**inputs)
+    own: set[Line] = set()
+    for _, stack in stacks.found:
         inside = [i for i, (file, _) in enumerate(stack) if file.startswith(_BUGS)]
         if inside:
-            found |= set(stack[: inside[-1] + 2])
-    return found
+            own |= set(stack[: inside[-1] + 2])
+    return own or {line for within, stack in stacks.found if within for line in stack}
