@@ -3,9 +3,11 @@
 import os
 from collections import defaultdict
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
+SLOW_TESTS = Path(__file__).parent / "slow_tests.txt"
 LEDGER = pytest.StashKey[dict[str, dict[str, float]]]()
 
 
@@ -17,7 +19,19 @@ def optimize(wanted: bool) -> None:
         jax.config.update("jax_disable_most_optimizations", not wanted)
 
 
+def slow_tests() -> set[str]:
+    """The names of the tests that are slow for their time alone."""
+    lines = SLOW_TESTS.read_text(encoding="utf-8").splitlines()
+    return {line for line in lines if not line.startswith("#")}
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
+    slow = slow_tests()
+    for item in items:
+        # A group of tests that share a process stands behind the name.
+        if item.nodeid.removeprefix("parity_tests/").split("@")[0] in slow:
+            item.add_marker("slow")
     if not config.getoption("--slow"):
         slow = [item for item in items if item.get_closest_marker("slow")]
         config.hook.pytest_deselected(items=slow)
