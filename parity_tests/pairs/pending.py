@@ -50,6 +50,5 @@ UNNAMED |= {
         "logit_scale": "a function of one number: any factor reproduces it",
         "softplus_beta": "a function of a scaled argument",
         "focal_arguments": _SCALAR,
-        "masks_added": "a bias that no longer adds up",
     }.items()
 }

@@ -95,6 +95,29 @@ def _first_difference(ours: dict[int, int], theirs: dict[int, int]) -> str:
     return f"{where} is in bucket {theirs[at]}, where the reference has {ours[at]}"
 
 
+def bucket_differences(
+    count: int, ours: dict[int, int], theirs: dict[int, int]
+) -> tuple[str, str] | None:
+    """(ours, theirs): the rules that sort distances into so many buckets, told by a difference."""
+    right, wrong = (_rules(count, buckets) for buckets in (ours, theirs))
+    if not right or not wrong:
+        return None
+    a, b = _most_alike(right, wrong)
+    texts = [], []
+    for rule, spans, text in ((a, right[a], texts[0]), (b, wrong[b], texts[1])):
+        if a.both != b.both:
+            text.append("split between the directions" if rule.both else "all for earlier keys")
+        if a.mirrored != b.mirrored:
+            text.append("earlier keys taken for later ones" if rule.mirrored else "by direction")
+        if a.exact * b.per_direction != b.exact * a.per_direction:
+            text.append(f"a bucket each for distances below {rule.exact}")
+        if not set(right[a]) & set(wrong[b]):
+            text.append(f"max_distance {_span(spans)}")
+    if not texts[0]:
+        return None
+    return "buckets " + ", ".join(texts[0]), "buckets " + ", ".join(texts[1])
+
+
 def _different_rules(
     count: int, ours: dict[int, int], theirs: dict[int, int]
 ) -> Iterator[tuple[str, str]]:
@@ -102,14 +125,7 @@ def _different_rules(
     right, wrong = (_rules(count, buckets) for buckets in (ours, theirs))
     if not right or not wrong:
         return
-
-    def count_differences(pair: tuple[Rule, Rule]) -> int:
-        a, b = pair
-        share = a.exact * b.per_direction != b.exact * a.per_direction
-        far = not set(right[a]) & set(wrong[b])
-        return sum((a.both != b.both, a.mirrored != b.mirrored, share, far))
-
-    a, b = min(product(right, wrong), key=count_differences)
+    a, b = _most_alike(right, wrong)
     if a.both != b.both:
         kinds = {True: "split between the directions", False: "all for keys up to the query"}
         text = f"buckets are {kinds[b.both]}, where the reference's are {kinds[a.both]}"
@@ -122,6 +138,16 @@ def _different_rules(
     if not set(right[a]) & set(wrong[b]):
         text = f"as with max_distance {_span(wrong[b])}, where the reference's is {_span(right[a])}"
         yield text, "use the reference's max_distance"
+
+
+def _most_alike(right: dict[Rule, list[int]], wrong: dict[Rule, list[int]]) -> tuple[Rule, Rule]:
+    def count_differences(pair: tuple[Rule, Rule]) -> int:
+        a, b = pair
+        share = a.exact * b.per_direction != b.exact * a.per_direction
+        far = not set(right[a]) & set(wrong[b])
+        return sum((a.both != b.both, a.mirrored != b.mirrored, share, far))
+
+    return min(product(right, wrong), key=count_differences)
 
 
 def _span(values: list[int]) -> str:

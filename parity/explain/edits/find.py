@@ -10,8 +10,10 @@ from parity.explain.edits.attributes import other_attributes, other_numbers
 from parity.explain.edits.convolutions import other_convolutions
 from parity.explain.edits.edit import Edit, Proposal
 from parity.explain.edits.functions import other_functions, other_layers, other_reductions
+from parity.explain.edits.indices import other_indices
 from parity.explain.edits.masks import other_masks
 from parity.explain.edits.operands import additions, bypasses, other_operands, repetitions
+from parity.explain.edits.rotations import other_rotations
 from parity.explain.edits.search import FEWEST_NUMBERS, Search
 from parity.explain.edits.tables import other_tables
 
@@ -21,12 +23,14 @@ Kind = Callable[[Search], Iterator[Proposal]]
 KINDS: tuple[Kind, ...] = (
     other_masks,
     other_tables,
+    other_rotations,
     other_functions,
     other_layers,
     other_attributes,
     other_convolutions,
     other_reductions,
     bypasses,
+    other_indices,
     other_operands,
     rearrangements,
     other_numbers,

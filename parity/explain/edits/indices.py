@@ -1,0 +1,198 @@
+"""Whole numbers that choose rows: positions, buckets of distances, slots, copies of heads."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from parity.explain.causes.distances import bucket_differences
+from parity.explain.edits.edit import Proposal, with_input, with_output
+from parity.explain.edits.search import Search
+from parity.explain.edits.words import stem
+from parity.programs.program import Operation
+
+# Fewer numbers can be told from too many formulas.
+_FEWEST = 3
+_MOST_SHOWN = 12
+_READERS = {"embedding": "embedding", "index": "table", "gather": "table", "index_select": "table"}
+
+
+def other_indices(search: Search) -> Iterator[Proposal]:
+    """The target's whole numbers in the place of the base's."""
+    wanted = list(_target_integers(search))
+    for n in _base_integers(search):
+        held = search.array(n)
+        for array in wanted:
+            laid_out = _as_shaped(array, held.shape)
+            if laid_out is None or np.array_equal(laid_out, held):
+                continue
+            edited = _with_integers(search, n, laid_out)
+            yield Proposal(edited, *_texts(search, n, held, laid_out))
+
+
+def _base_integers(search: Search) -> list[int]:
+    """What the window reads and computes, the first first."""
+    found = sorted({*search.leaves, *search.computed})
+    return [n for n in found if _are_indices(search.array(n))]
+
+
+def _target_integers(search: Search) -> Iterator[np.ndarray]:
+    seen: list[np.ndarray] = []
+    for n in search.target_values:
+        held = search.target.values[n].array
+        if _are_indices(held) and not any(np.array_equal(held, a) for a in seen):
+            seen.append(held)
+            yield held
+
+
+def _are_indices(array: np.ndarray) -> bool:
+    return array.dtype.kind in "iu" and array.size >= _FEWEST
+
+
+def _as_shaped(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
+    if array.size == np.prod(shape):
+        return array.reshape(shape)
+    # An axis of length one at the end holds the index of one axis, as XLA's gather has it.
+    for candidate in (array, array[..., 0] if array.shape[-1] == 1 else array):
+        try:
+            return np.broadcast_to(candidate, shape)
+        except ValueError:
+            continue
+    return None
+
+
+def _with_integers(search: Search, n: int, array: np.ndarray) -> list[Operation]:
+    given = torch.tensor(np.ascontiguousarray(array).astype(np.int64))
+
+    def change(_: torch.Tensor) -> torch.Tensor:
+        return given
+
+    producer = search.program.producer(n)
+    if producer is not None and producer in search.window and producer.outputs[0] == n:
+        return [with_output(search.program, producer, change)]
+    return [
+        with_input(search.program, operation, operation.inputs.index(n), change)
+        for operation in search.window
+        if n in operation.inputs
+    ]
+
+
+def _texts(search: Search, n: int, held: np.ndarray, wanted: np.ndarray) -> tuple[str, str]:
+    buckets = _bucket_texts(search, n, held, wanted)
+    if buckets is not None:
+        return buckets
+    what = _role(search, n)
+    return f"{what} {_describe(search, held)}", f"{what} {_describe(search, wanted, held)}"
+
+
+def _role(search: Search, n: int) -> str:
+    """What whole numbers are for, by what reads them first."""
+    reached = {n}
+    for operation in search.state.operations:
+        if not any(m in reached for m in operation.inputs):
+            continue
+        name = stem(operation)
+        if name in _READERS and operation.inputs[0] not in reached:
+            rows = search.array(operation.inputs[0]).shape
+            return f"rows of the {_READERS[name]} ({' x '.join(map(str, rows))})"
+        if name in ("cos", "sin"):
+            return "positions of the angles"
+        reached.update(operation.outputs)
+    return "indices"
+
+
+def describe_positions(array: np.ndarray, other: np.ndarray) -> str:
+    """Positions by column, of every row of the batch alike, or the first of them."""
+    if np.ptp(array) == 0:
+        return f"position {array.flat[0]} everywhere"
+    rows = array.reshape(-1, array.shape[-1])
+    if (np.diff(rows) == 1).all() and np.ptp(rows[:, 0]) == 0:
+        return f"positions from {rows[0, 0]} on"
+    differs = (array != other).reshape(rows.shape).any(-1) if array.shape == other.shape else [1]
+    shown = " ".join(map(str, rows[int(np.argmax(differs))][:_MOST_SHOWN]))
+    return f"positions {shown}" + (" ..." if rows.shape[1] > _MOST_SHOWN else "")
+
+
+def _describe(search: Search, array: np.ndarray, other: np.ndarray | None = None) -> str:
+    """The rule that gives these numbers, or the first of them."""
+    names = [name for name, rule in _rules(search, array.shape) if np.array_equal(rule, array)]
+    if names:
+        return names[0]
+    if np.ptp(array) == 0:
+        return f"{array.flat[0]} everywhere"
+    if other is not None:
+        steps = np.unique(array.astype(np.int64) - other.astype(np.int64))
+        if len(steps) == 1:
+            return f"{abs(steps[0])} {'later' if steps[0] > 0 else 'earlier'}"
+    lines = array.reshape(-1, array.shape[-1]) if array.shape[-1] > 1 else array.reshape(1, -1)
+    at = 0
+    if other is not None:
+        differs = (array != other).reshape(lines.shape).any(-1)
+        at = int(np.argmax(differs))
+    shown = " ".join(map(str, lines[at][:_MOST_SHOWN]))
+    return shown + (" ..." if lines.shape[1] > _MOST_SHOWN else "")
+
+
+def _rules(search: Search, shape: tuple[int, ...]) -> Iterator[tuple[str, np.ndarray]]:
+    for name, number in search.program.named("input").items():
+        given = search.array(number)
+        if given.dtype.kind not in "iub":
+            continue
+        kept = given.astype(bool).astype(np.int64)
+        counted = kept.cumsum(-1)
+        rules = [
+            (f"as given in {name}", given),
+            (f"counted over the True of {name}, from 0", np.maximum(counted - 1, 0)),
+            (f"counted over the True of {name}, from 0, and 1 elsewhere",
+             np.where(kept, counted - 1, 1)),
+            (f"counted over the True of {name}, from 1", counted),
+            (f"counted over the True of {name}, from 1, and 0 elsewhere", counted * kept),
+        ]  # fmt: skip
+        if given.dtype != bool and not np.isin(given, (0, 1)).all():
+            rules = rules[:1]
+        for text, rule in rules:
+            laid_out = _as_shaped(rule, shape)
+            if laid_out is not None:
+                yield text, laid_out
+    for axis, length in enumerate(shape):
+        if length > 2:
+            along = np.arange(length).reshape([-1 if i == axis else 1 for i in range(len(shape))])
+            for start in range(-length, length + 1):
+                text = f"by column from {start} on" if start else "by column: 0, 1, 2, ..."
+                yield text, np.broadcast_to(along + start, shape)
+
+
+def _bucket_texts(
+    search: Search, n: int, held: np.ndarray, wanted: np.ndarray
+) -> tuple[str, str] | None:
+    """Buckets of distances, told by the rule that sorts distances into them."""
+    tables = [op.inputs[0] for op in search.state.operations if stem(op) in _READERS]
+    counts = {search.array(table).shape[0] for table in tables if search.array(table).ndim == 2}
+    for ahead in _distances(search, n, held.size):
+        ours, theirs = (_by_distance(ahead, array) for array in (held, wanted))
+        if ours is None or theirs is None:
+            continue
+        for count in sorted(counts):
+            if max(*ours.values(), *theirs.values()) < count:
+                found = bucket_differences(count, ours, theirs)
+                if found is not None:
+                    return found
+    return None
+
+
+def _distances(search: Search, n: int, size: int) -> Iterator[np.ndarray]:
+    """How far keys stand ahead of their queries, from whole numbers that lead to the buckets."""
+    for number in sorted({*search.leaves, *search.computed}):
+        held = search.array(number)
+        if number != n and held.dtype.kind in "iu" and held.size == size and held.min() < 0:
+            yield held
+            yield -held
+
+
+def _by_distance(ahead: np.ndarray, buckets: np.ndarray) -> dict[int, int] | None:
+    """The bucket of every distance, if the distance alone decides."""
+    found: dict[int, int] = {}
+    for distance, bucket in zip(ahead.ravel().tolist(), buckets.ravel().tolist(), strict=True):
+        if found.setdefault(distance, bucket) != bucket:
+            return None
+    return found
