@@ -129,8 +129,9 @@ def _unplaced(alignment: Alignment) -> Fault:
 
 
 def _places(window: Sequence[Operation], readers: Sequence[Operation] = ()) -> list[Source]:
-    """The lines of a window, the last first; where it is empty, those that read the value."""
-    return [operation.source for operation in reversed(window)] or [o.source for o in readers]
+    """The lines of a window, the last first; where it has none, those that read the value."""
+    lines = [operation.source for operation in reversed(window) if operation.source.line]
+    return lines or [operation.source for operation in readers]
 
 
 def distinct(places: Sequence[Source]) -> list[Source]:

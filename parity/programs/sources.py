@@ -15,6 +15,7 @@ _LIBRARIES = (
 _STANDARD = str(Path(sysconfig.get_paths()["stdlib"]).resolve())
 # With its separator: a user may well have a folder called parity_something beside it.
 _PARITY = f"{Path(__file__).resolve().parents[1]}{os.sep}"
+_RECORDER = f"{Path(__file__).resolve().parent}{os.sep}"
 
 
 @cache
@@ -38,10 +39,15 @@ def is_layer_code(file: str) -> bool:
 
 
 def users_frame(frame: FrameType | None) -> tuple[str, int, str] | None:
-    """File, line and function of the innermost frame of the user's own, else of a layer's."""
+    """File, line and function of the innermost frame of the user's own, else of a layer's.
+
+    None of those that called the tool: what it asks for itself has no line of the user's.
+    """
     layer = None
     while frame is not None:
         file = frame.f_code.co_filename
+        if file.startswith(_PARITY) and not file.startswith(_RECORDER):
+            break
         if is_users_own(file):
             return file, frame.f_lineno, frame.f_code.co_name
         if layer is None and is_layer_code(file):

@@ -104,12 +104,13 @@ class Search:
 
     @cached_property
     def static(self) -> set[int]:
-        """The base's values that no input and no parameter enters."""
-        return _static(self.program, self.state.operations)
+        """The base's values that no input enters and no parameter that the target has too."""
+        return _static(self.program, self.state.operations, set(self.alignment.matches))
 
     @cached_property
     def target_static(self) -> set[int]:
-        return _static(self.target, self.target.operations)
+        matched = {n for found in self.alignment.matches.values() for n, _ in found}
+        return _static(self.target, self.target.operations, matched)
 
     @cached_property
     def sizes(self) -> list[int]:
@@ -280,8 +281,13 @@ class Search:
         return lines[-1] if lines else Source("", 0, "", "", "")
 
 
-def _static(program: Program, operations: Sequence[Operation]) -> set[int]:
-    moving = {v.number for v in program.values if v.kind in ("input", "parameter")}
+def _static(program: Program, operations: Sequence[Operation], matched: set[int]) -> set[int]:
+    """What is made of constants alone; an array that one side alone is given is a constant too."""
+    moving = {
+        v.number
+        for v in program.values
+        if v.kind == "input" or (v.kind == "parameter" and v.number in matched)
+    }
     for operation in operations:
         if any(n in moving for n in operation.inputs):
             moving.update(operation.outputs)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice, product
 
+import jax.numpy as jnp
 import numpy as np
 import torch
 
@@ -163,12 +164,21 @@ def _solve(turns: np.ndarray) -> Angles | None:
     return Angles(np.array(frequencies), np.array(order), float(whole), amplitude)
 
 
+def _table_text(search: Search, n: int) -> str:
+    shape = " x ".join(map(str, search.array(n).shape))
+    while (producer := search.program.producer(n)) and len(producer.inputs) == 1:
+        n = producer.inputs[0]
+    name = search.program.values[n].name
+    return f"the table {name} ({shape})" if name else f"a table of {shape}"
+
+
 def _use(search: Search, n: int) -> str:
     """What angles are for: rotations multiply what they meet first, sinusoids are added to it."""
     reached = {n}
     for operation in search.state.operations:
         if any(m in reached for m in operation.inputs):
-            if any(m not in search.static for m in operation.inputs):
+            others = [m for m in operation.inputs if m not in reached]
+            if any(m not in search.static for m in others) and stem(operation) in ("mul", "add"):
                 return "rotary" if stem(operation) == "mul" else "sinusoid"
             reached.update(operation.outputs)
     return "rotary"
@@ -203,10 +213,12 @@ def _frequency_texts(
     if abs(wrong.theta / right.theta - 1) <= _TOLERANCE:
         return f"{use} frequencies {right.scaling()}", f"{use} frequencies {wrong.scaling()}"
     width = 2 * len(base)
-    other = width * np.log(right.theta) / np.log(wrong.theta)
-    if round(other) in sizes and abs(other - round(other)) < 1e-6:
-        texts = [f"theta**(-2i / {n}), theta {right.theta:.6g}" for n in (width, round(other))]
-        return f"{use} frequencies {texts[0]}", f"{use} frequencies {texts[1]}"
+    for theta, ours, theirs in ((right.theta, width, 0), (wrong.theta, 0, width)):
+        other = width * np.log(theta) / np.log(wrong.theta if ours else right.theta)
+        if round(other) in sizes and abs(other - round(other)) < 1e-6:
+            exponents = (ours or round(other), theirs or round(other))
+            texts = [f"{use} frequencies theta**(-2i / {n}), theta {theta:.6g}" for n in exponents]
+            return texts[0], texts[1]
     return f"{use} base theta {right.theta:.6g}", f"{use} base theta {wrong.theta:.6g}"
 
 
@@ -238,10 +250,42 @@ def _raw_angle_texts(
     return _angle_texts(ours, theirs, search.sizes, _use(search, n))
 
 
+def _stacked_texts(
+    search: Search, n: int, held: np.ndarray, wanted: np.ndarray
+) -> tuple[str, str] | None:
+    """Cosines and sines of the same angles in one table, along an axis of length two."""
+    for axis in (i for i, length in enumerate(held.shape) if length == 2):
+        sides = []
+        for table in (held, wanted):
+            cos, sin = (_flat(part) for part in np.moveaxis(table, axis, 0))
+            sides.append(_solve(cos + 1j * sin) if cos.ndim == 2 and len(cos) > 2 else None)
+        ours, theirs = sides
+        if ours is None or theirs is None:
+            continue
+        if len(ours.frequencies) == len(theirs.frequencies):
+            return _angle_texts(ours, theirs, search.sizes, _use(search, n))
+    return None
+
+
+def _rounded_texts(what: str, held: np.ndarray, wanted: np.ndarray) -> tuple[str, str] | None:
+    for dtype in ("float32", "bfloat16", "float16"):
+        rounded = [table.astype(jnp.dtype(dtype)).astype(table.dtype) for table in (held, wanted)]
+        if np.array_equal(rounded[0], wanted):
+            return what, f"the same table rounded to {dtype}"
+        if np.array_equal(rounded[1], held):
+            return f"{what} rounded to {dtype}", "the same table, not rounded"
+    return None
+
+
 def _exchanged(search: Search, n: int, held: np.ndarray, wanted: np.ndarray) -> Iterator[Proposal]:
     operations = _with_table(search, n, wanted, {})
-    what = f"a table of {' x '.join(map(str, held.shape))}"
-    texts = _wave_texts(held, wanted, search.sizes) or _raw_angle_texts(search, n, held, wanted)
+    what = _table_text(search, n)
+    texts = (
+        _wave_texts(held, wanted)
+        or _stacked_texts(search, n, held, wanted)
+        or _raw_angle_texts(search, n, held, wanted)
+        or _rounded_texts(what, held, wanted)
+    )
     if texts is not None:
         yield Proposal(operations, *texts)
         return
@@ -287,12 +331,12 @@ class Waves:
 
 def _waves(table: np.ndarray) -> Waves | None:
     flat = _flat(table)
-    if flat.ndim != 2 or len(flat) < 3 or flat.shape[1] % 2:
+    if flat.ndim != 2 or len(flat) < 3 or flat.shape[1] < 2:
         return None
     half = flat.shape[1] // 2
     columns = {
-        "in halves": (flat[:, :half], flat[:, half:]),
-        "in turn": (flat[:, ::2], flat[:, 1::2]),
+        "in halves": (flat[:, :half], flat[:, -half:]),
+        "in turn": (flat[:, : 2 * half : 2], flat[:, 1::2]),
     }
     for place, (a, b) in columns.items():
         for first, turns in (
@@ -306,7 +350,7 @@ def _waves(table: np.ndarray) -> Waves | None:
     return None
 
 
-def _wave_texts(held: np.ndarray, wanted: np.ndarray, sizes: list[int]) -> tuple[str, str] | None:
+def _wave_texts(held: np.ndarray, wanted: np.ndarray) -> tuple[str, str] | None:
     ours, theirs = _waves(held), _waves(wanted)
     if ours is None or theirs is None:
         return None
@@ -318,20 +362,15 @@ def _wave_texts(held: np.ndarray, wanted: np.ndarray, sizes: list[int]) -> tuple
     right, wrong = (identify_spectrum(w.angles.frequencies) for w in (ours, theirs))
     if right is None or wrong is None:
         return None
-    pairs = len(ours.angles.frequencies)
-    ends = [
-        pairs * np.log(w.angles.frequencies[0] / w.angles.frequencies[-1]) for w in (ours, theirs)
-    ]
-    if abs(ends[1] / ends[0] * (pairs - 1) / pairs - 1) < 1e-6:
-        forms = (f"i / {pairs}", f"i / {pairs - 1}")
-    elif abs(ends[0] / ends[1] * (pairs - 1) / pairs - 1) < 1e-6:
-        forms = (f"i / {pairs - 1}", f"i / {pairs}")
-    else:
-        return (
-            f"sinusoids of base {right.theta:.6g}",
-            f"sinusoids of base {wrong.theta:.6g}",
-        )
-    return f"sinusoids' exponents {forms[0]}", f"sinusoids' exponents {forms[1]}"
+    ends = [np.log(right.theta) / _first_step(w.angles) for w in (ours, theirs)]
+    if all(abs(2 * end - round(2 * end)) < 1e-6 for end in ends) and ends[0] != ends[1]:
+        return f"sinusoids' exponents i / {ends[0]:g}", f"sinusoids' exponents i / {ends[1]:g}"
+    return f"sinusoids of base {right.theta:.6g}", f"sinusoids of base {wrong.theta:.6g}"
+
+
+def _first_step(angles: Angles) -> float:
+    """log(f_0 / f_1), which is log(theta) over the number of sines."""
+    return float(np.log(angles.frequencies[0] / angles.frequencies[1]))
 
 
 def _start(table: np.ndarray) -> str:
