@@ -21,6 +21,7 @@ _REACH = 3
 
 def rearrangements(search: Search) -> Iterator[Proposal]:
     yield from _guided(search)
+    yield from _tiled(search)
     yield from _pairs(search)
     yield from _flipped(search)
     yield from _moved(search)
@@ -179,6 +180,22 @@ def _untransposed(
         if search.array(number).size != wanted.size:
             return None
     return None
+
+
+def _tiled(search: Search) -> Iterator[Proposal]:
+    """Copies along an axis, each beside its own or all one after another."""
+    for place in _places(search):
+        for axis, length in enumerate(place.array.shape):
+            for a, b in (split for split in _splits(length) if len(split) == 2):
+                factors = (*place.array.shape[:axis], a, b, *place.array.shape[axis + 1 :])
+                split = place.array.reshape(factors)
+                copies = [(split == split.take([0], axis + i)).all() for i in (0, 1)]
+                if sum(copies) == 1:
+                    order = list(range(len(factors)))
+                    order[axis : axis + 2] = axis + 1, axis
+                    texts = _permutation_texts(search, place, factors, tuple(order))
+                    edited = place.change(lambda x, f=factors, o=order: permuted(x, f, o))
+                    yield Proposal(edited, *texts)
 
 
 def _pairs(search: Search) -> Iterator[Proposal]:

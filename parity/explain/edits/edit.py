@@ -24,6 +24,7 @@ class Proposal:
         operations: to stand in the place of the base's own.
         base, target: what each side does, where the proposal is right.
         fix_base, fix_target: how each side would be made as the other.
+        origin: the line of the base that computed what the operations read wrongly.
     """
 
     operations: list[Operation]
@@ -31,6 +32,7 @@ class Proposal:
     target: str
     fix_base: str | None = None
     fix_target: str | None = None
+    origin: Source | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,8 @@ from parity.explain.edits.attributes import other_attributes, other_numbers
 from parity.explain.edits.convolutions import other_convolutions
 from parity.explain.edits.edit import Edit, Proposal
 from parity.explain.edits.functions import other_functions, other_layers, other_reductions
-from parity.explain.edits.indices import other_indices
+from parity.explain.edits.indices import other_indices, other_rows
+from parity.explain.edits.insertions import inserted_layers
 from parity.explain.edits.masks import other_masks
 from parity.explain.edits.operands import additions, bypasses, other_operands, repetitions
 from parity.explain.edits.rotations import other_rotations
@@ -31,8 +32,10 @@ KINDS: tuple[Kind, ...] = (
     other_reductions,
     bypasses,
     other_indices,
+    other_rows,
     other_operands,
     rearrangements,
+    inserted_layers,
     other_numbers,
     repetitions,
     additions,
@@ -75,6 +78,6 @@ def _as_edit(search: Search, proposal: Proposal) -> Edit:
         proposal.target,
         proposal.fix_base or f"use {proposal.target}",
         proposal.fix_target or f"use {proposal.base}",
-        base_source=lines[0] if lines else edited[0].source,
+        base_source=proposal.origin or (lines[0] if lines else edited[0].source),
         target_source=search.target_source(edited),
     )

@@ -9,11 +9,13 @@ from parity.explain.causes.distances import bucket_differences
 from parity.explain.edits.edit import Proposal, with_input, with_output
 from parity.explain.edits.search import Search
 from parity.explain.edits.words import stem
-from parity.programs.program import Operation
+from parity.programs.program import Operation, Program
 
 # Fewer numbers can be told from too many formulas.
 _FEWEST = 3
 _MOST_SHOWN = 12
+# So many operations back from what is read wrongly the read of a table is looked for.
+_FARTHEST = 12
 _READERS = {"embedding": "embedding", "index": "table", "gather": "table", "index_select": "table"}
 
 
@@ -75,6 +77,60 @@ def _with_integers(search: Search, n: int, array: np.ndarray) -> list[Operation]
         for operation in search.window
         if n in operation.inputs
     ]
+
+
+def other_rows(search: Search) -> Iterator[Proposal]:
+    """Rows of the same table that the base reads by other numbers, long before its window."""
+    for operation in search.window:
+        for index, n in enumerate(operation.inputs):
+            own = _origin(search.program, n)
+            if own is None:
+                continue
+            for m in search.target_values:
+                other = _origin(search.target, m)
+                if other is None or search.target.values[m].array.size != search.array(n).size:
+                    continue
+                texts = _texts_of_rows(search, own, other)
+                if texts is None:
+                    continue
+                for array in search.in_layout_of(m, search.array(n).shape):
+                    given = torch.tensor(np.ascontiguousarray(array))
+                    edited = with_input(
+                        search.program, operation, index, lambda _, given=given: given
+                    )
+                    yield Proposal([edited], *texts, origin=own.source)
+
+
+def _origin(program: Program, n: int) -> Operation | None:
+    """The read of a table that a value holds, through views and products by constants."""
+    for _ in range(_FARTHEST):
+        producer = program.producer(n)
+        if producer is None:
+            return None
+        if stem(producer) in _READERS and len(producer.inputs) > 1:
+            return producer
+        computed = [m for m in producer.inputs if program.values[m].kind == "computed"]
+        if len(computed) != 1:
+            return None
+        n = computed[0]
+    return None
+
+
+def _texts_of_rows(search: Search, own: Operation, other: Operation) -> tuple[str, str] | None:
+    held = search.array(_chosen_by(own))
+    wanted = search.target.values[_chosen_by(other)].array
+    if not (_are_indices(held) and _are_indices(wanted)):
+        return None
+    if held.size == wanted.size and np.array_equal(held.ravel(), wanted.ravel()):
+        return None
+    what = _role(search, _chosen_by(own))
+    wanted = wanted[..., 0] if wanted.shape[-1] == 1 else wanted
+    return f"{what} {_describe(search, held)}", f"{what} {_describe(search, wanted)}"
+
+
+def _chosen_by(reader: Operation) -> int:
+    """The whole numbers that choose the rows: the last operand."""
+    return reader.inputs[-1]
 
 
 def _texts(search: Search, n: int, held: np.ndarray, wanted: np.ndarray) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -57,7 +57,7 @@ def _block_text(search: Search, block: Block) -> str:
         scalars = [v for v in operation.attributes.values() if isinstance(v, float)]
         scalars += [float(v.array.ravel()[0]) for v in others if v.array.size == 1]
         with_what = names or [number(value, search.sizes) for value in scalars]
-        with_what += [_value_text(search, n) for n in numbers]
+        with_what += [value_text(search, n) for n in numbers]
         verb = {"mul": "multiplication by", "div": "division by", "add": "addition of"}
         if stem(operation) in verb and with_what:
             return f"{verb[stem(operation)]} {with_what[0]}"
@@ -86,6 +86,7 @@ def _numbers_of(search: Search, block: Block) -> set[int]:
 
 def other_operands(search: Search) -> Iterator[Proposal]:
     yield from _replaced(search)
+    yield from _replaced_together(search)
     yield from _exchanged(search)
     yield from _reversed(search)
     yield from _related(search)
@@ -101,7 +102,7 @@ def _replaced(search: Search) -> Iterator[Proposal]:
                 shapes = search.array(n).shape, search.array(other).shape
                 if other == n or shapes[0] != shapes[1] or other > operations[0].outputs[0]:
                     continue
-                base, target = (_value_text(search, v) for v in (n, other))
+                base, target = (value_text(search, v) for v in (n, other))
                 what = spoken(operations[0])
                 yield Proposal(
                     [reading(op, {n: other}) for op in operations],
@@ -110,7 +111,36 @@ def _replaced(search: Search) -> Iterator[Proposal]:
                 )
 
 
-def _value_text(search: Search, n: int) -> str:
+def _replaced_together(search: Search) -> Iterator[Proposal]:
+    """The parameters of one layer in the place of another's."""
+    values = search.program.values
+    for operations in search.groups():
+        first = operations[0]
+        own = [n for n in dict.fromkeys(first.inputs) if values[n].kind == "parameter"]
+        if len(own) != 2:
+            continue
+        others = [
+            [
+                m
+                for m in search.matched_leaves
+                if values[m].kind == "parameter" and m not in own and _same_shape(search, m, n)
+            ]
+            for n in own
+        ]
+        for chosen in product(*others):
+            if len(set(chosen)) == len(own):
+                exchanged = dict(zip(own, chosen, strict=True))
+                names = [" and ".join(values[n].name for n in side) for side in (own, chosen)]
+                texts = [f"{spoken(first)} of the parameters {both}" for both in names]
+                edited = [reading(op, exchanged) for op in operations]
+                yield Proposal(edited, texts[0], texts[1])
+
+
+def _same_shape(search: Search, a: int, b: int) -> bool:
+    return search.array(a).shape == search.array(b).shape
+
+
+def value_text(search: Search, n: int) -> str:
     """A value by its name, or by the code that made it."""
     value, producer = search.program.values[n], search.program.producer(n)
     if value.name:
@@ -138,7 +168,7 @@ def _exchanged(search: Search) -> Iterator[Proposal]:
         if not edited or b in search.descendants(a) or a in search.descendants(b):
             continue
         names = [spoken(op) for op in edited]
-        base, target = (_value_text(search, v) for v in (a, b))
+        base, target = (value_text(search, v) for v in (a, b))
         yield Proposal(
             edited,
             f"{names[0]} of {base}",
@@ -268,7 +298,7 @@ def additions(search: Search) -> Iterator[Proposal]:
     for place in _places(search):
         n, change = place
         held = search.array(n)
-        where = _value_text(search, n)
+        where = value_text(search, n)
         for function, extra, text in _extras(search, held):
             yield Proposal(change(function, extra), f"no {text}", f"{text} on {where}")
         for form, function in (("multiplied by {}", torch.mul), ("plus {}", torch.add)):
@@ -317,7 +347,7 @@ def _extras(
         value = search.program.values[n]
         if n in search.leaves and value.kind != "parameter":
             continue
-        name = value.name or _value_text(search, n)
+        name = value.name or value_text(search, n)
         for axis in _axes_of(value.array.shape, held.shape):
             shape = [-1 if i == axis else 1 for i in range(held.ndim)] if axis is not None else None
             for word, function in (

@@ -11,7 +11,7 @@ from parity.explain.edits.edit import Proposal, computing
 from parity.explain.edits.indices import describe_positions
 from parity.explain.edits.search import FEWEST_NUMBERS, Search
 from parity.explain.edits.words import axes_text, stem
-from parity.programs.program import Operation
+from parity.programs.program import Operation, Program, Source
 
 _TOLERANCE = 1e-8
 # Positions are looked for up to so many turns, in a column whose angle is the position itself.
@@ -33,7 +33,8 @@ def other_rotations(search: Search) -> Iterator[Proposal]:
             texts = _texts(base, turns)
             if texts is not None:
                 tables = {cos: np.real(turns), sin: np.imag(turns)}
-                yield Proposal(_with_tables(search, products, tables), *texts)
+                edited = _with_tables(search, products, tables)
+                yield Proposal(edited, *texts, origin=_source_of(search.program, cos))
 
 
 def _turns(among: Collection[int], array: Callable[[int], np.ndarray]) -> list[tuple[int, int]]:
@@ -46,6 +47,17 @@ def _turns(among: Collection[int], array: Callable[[int], np.ndarray]) -> list[t
             if np.allclose(length, length.flat[0], _TOLERANCE, 0):
                 found += [(n, m), (m, n)]
     return found
+
+
+def _source_of(program: Program, n: int) -> Source | None:
+    """The line that read or computed a table, before it was only viewed otherwise."""
+    producer = program.producer(n)
+    while producer is not None and len(producer.inputs) == 1:
+        before = program.producer(producer.inputs[0])
+        if before is None:
+            break
+        producer = before
+    return producer.source if producer is not None and producer.source.line else None
 
 
 def _may_be_table(array: np.ndarray) -> bool:

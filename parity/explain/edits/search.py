@@ -113,6 +113,15 @@ class Search:
         return _static(self.target, self.target.operations, matched)
 
     @cached_property
+    def target_fed(self) -> set[int]:
+        """The target's values that an input enters."""
+        fed = {v.number for v in self.target.values if v.kind == "input"}
+        for operation in self.target.operations:
+            if any(n in fed for n in operation.inputs):
+                fed.update(operation.outputs)
+        return fed
+
+    @cached_property
     def sizes(self) -> list[int]:
         """The lengths of axes of the base's values."""
         return sorted({n for value in self.program.values for n in value.array.shape})
