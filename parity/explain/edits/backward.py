@@ -8,7 +8,7 @@ import numpy as np
 
 from parity.align.layouts import Axes, lay_out, matching_layouts, same
 from parity.align.locate import State
-from parity.explain.edits.edit import Edit, Proposal
+from parity.explain.edits.edit import Edit, Proposal, reading
 from parity.explain.edits.search import FEWEST_NUMBERS
 from parity.explain.edits.words import number, spoken, stem
 from parity.programs.program import Operation, Program, Pullback, Run, Source
@@ -45,6 +45,9 @@ def find_gradient_edit(
         base_adjoints, target_adjoints: gradients by every value, from `adjoints`.
     """
     search = _Gradients(base, target, matches, base_adjoints, target_adjoints)
+    reconnected = search.reconnected()
+    if reconnected is not None:
+        return reconnected
     for root in search.roots:
         if search.agrees(root) or base.arrays[root].size < FEWEST_NUMBERS:
             continue
@@ -228,11 +231,41 @@ class _Gradients:
                 ]
                 yield Proposal([part.operation.edited(padding_idx=row)], texts[0], texts[1])
 
+    def reconnected(self) -> Edit | None:
+        """A parameter whose copy is read in its place, so that this gradient never reaches it."""
+        for name, n in self.state.program.named("parameter").items():
+            if n not in self.matches or n not in self.ours:
+                continue
+            shape = self.state.arrays[n].shape
+            copies = {c for c in self._class(n) if self.state.arrays[c].shape == shape} - {n}
+            readers = [op for op in self.state.operations if copies & {*op.inputs}]
+            edited = [reading(op, dict.fromkeys(copies, n)) for op in readers]
+            wanted = [lay_out(self.theirs[m], axes, shape)
+                      for m, axes in self.matches[n] if m in self.theirs]  # fmt: skip
+            if not edited or any(same(w, self.ours[n], _TOLERANCE) for w in wanted):
+                continue
+            found = self._with_edits(edited)[1].get(n)
+            if found is not None and any(same(w, found, _TOLERANCE) for w in wanted):
+                line = _line(readers[0])
+                return Edit(
+                    edited,
+                    f"a copy of {name} in {line}, which hands it no gradient",
+                    f"{name} itself in {line}",
+                    f"read {name} itself",
+                    f"detach {name} there",
+                    base_source=readers[0].source,
+                    target_source=self.target_source(n, readers[0]),
+                )
+        return None
+
+    def _with_edits(self, edited: Sequence[Operation]) -> tuple[State, Adjoints]:
+        outputs = self.state.program.outputs.values()
+        state = self.state.with_changes({}, edited)
+        return state, state.adjoints({n: self.ours[n] for n in outputs if n in self.ours})
+
     def accepts(self, root: int, wanted: np.ndarray, edited: Sequence[Operation]) -> bool:
         """Whether the gradient is the target's then, and no later one has ceased to be."""
-        weights = {n: self.ours[n] for n in self.state.program.outputs.values() if n in self.ours}
-        state = self.state.with_changes({}, edited)
-        adjoints = state.adjoints(weights)
+        state, adjoints = self._with_edits(edited)
         if not same(self.given(root, state, adjoints), wanted, _TOLERANCE):
             return False
         later = [n for n in self.roots if n > root]
