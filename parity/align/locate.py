@@ -174,13 +174,40 @@ class Alignment:
         Where several exchanges before it do the same together, it is the first of these: a wrong
         table enters a layer as cosines and as sines.
         """
+        best = self._best(self.pairs(), tried) or self._best(self.pairs(self.bottlenecks), tried)
+        return best and self._first_before(best)
+
+    def _best(self, pairs: Iterator[Pair], tried: int) -> Pair | None:
         best = None
-        for pair in islice(self.pairs(), tried):
+        for pair in islice(pairs, tried):
             if pair.settled or best is None or pair.gained > best.gained:
                 best = pair
             if pair.settled:
                 break
-        return best and self._first_before(best)
+        return best
+
+    @cached_property
+    def bottlenecks(self) -> set[int]:
+        """Unmatched values after which no other unmatched value of before is read.
+
+        Where values of one size abound, exchanges of these are tried though others are too many.
+        Tables do not count: they are read in every layer.
+        """
+        candidates = {n for n in self.unmatched if says_something(self.state.arrays[n])}
+        candidates -= _tables(self.state.program)
+        last_read = {
+            n: operation.number
+            for operation in self.state.program.operations
+            for n in operation.inputs
+            if n in candidates
+        }
+        found, reach = set(), -1
+        for n in sorted(candidates):
+            producer = self.state.program.producer(n)
+            if producer is not None and reach <= producer.number:
+                found.add(n)
+            reach = max(reach, last_read.get(n, -1))
+        return found
 
     def _first_before(self, goal: Pair) -> Pair:
         """The first of a few earlier pairs that together give the value of this one."""
@@ -268,6 +295,19 @@ class Alignment:
         """The operations of the target between matched values and `target`, in order."""
         matched = {n for found in self.matches.values() for n, _ in found}
         return _between(self.target, self.target.operations, target, matched)
+
+
+def _tables(program: Program) -> set[int]:
+    """The values that no floating-point input and no parameter enters."""
+    moving = {
+        v.number
+        for v in program.values
+        if v.kind == "parameter" or (v.kind == "input" and v.is_float)
+    }
+    for operation in program.operations:
+        if any(n in moving for n in operation.inputs):
+            moving.update(operation.outputs)
+    return {v.number for v in program.values if v.number not in moving}
 
 
 def outputs_agree(

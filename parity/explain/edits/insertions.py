@@ -26,7 +26,10 @@ def inserted_layers(search: Search) -> Iterator[Proposal]:
                 block = _block(search, n, m)
                 if not block:
                     continue
-                texts = _layer_texts(search, n, operation, block)
+                layer = _identify(search, n, block)
+                if layer is None:
+                    continue
+                texts = _layer_texts(search, n, operation, layer, block)
                 given = torch.tensor(np.ascontiguousarray(array))
                 edited = with_input(search.program, operation, index, lambda _, given=given: given)
                 yield Proposal([edited], *texts)
@@ -74,10 +77,9 @@ def _block(search: Search, n: int, m: int) -> list[Operation]:
 
 
 def _layer_texts(
-    search: Search, n: int, operation: Operation, block: list[Operation]
+    search: Search, n: int, operation: Operation, layer: str, block: list[Operation]
 ) -> tuple[str, str]:
     what, read = spoken(operation), value_text(search, n)
-    layer = _identify(search, n, block) or "what these lines compute"
     lines = dict.fromkeys(str(op.source) for op in block if op.source.line)
     where = f" ({', '.join(list(lines)[:_MOST_LINES])})" if lines else ""
     return f"{what} of {read} as it is", f"{what} of {read} after {layer}{where}"

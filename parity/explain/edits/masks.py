@@ -62,7 +62,11 @@ class _Masking:
 def other_masks(search: Search) -> Iterator[Proposal]:
     """Another set of keys, or another number in the place of the rest."""
     maskings = list(_maskings(search))
-    for masking in maskings:
+    sums = list(_sums(search, maskings))
+    for first, second in sums:
+        yield from _joined(search, first, second)
+    summed = {masking.operation.number for pair in sums for masking in pair}
+    for masking in (m for m in maskings if m.operation.number not in summed):
         for mask in _target_masks(search, search.array(masking.scores)):
             if masking.mask.agrees(mask):
                 continue
@@ -87,6 +91,24 @@ def _maskings(search: Search) -> Iterator[_Masking]:
                 yield _Masking(operation, scores, mask)
 
 
+def _sums(search: Search, maskings: list[_Masking]) -> Iterator[tuple[_Masking, _Masking]]:
+    """Masks that are added one after the other: what both hide lies twice as low."""
+    for first in (m for m in maskings if m.mask.shown is not None):
+        output = first.operation.outputs[0]
+        for operation in search.state.readers.get(output, ()):
+            mask = _added_by(search, operation, output)
+            if mask is not None:
+                yield first, _Masking(operation, output, mask)
+
+
+def _joined(search: Search, first: _Masking, second: _Masking) -> Iterator[Proposal]:
+    fills = first.mask.fill, second.mask.fill
+    base = "masks added one after the other, {} and {}".format(*(number(f or 0.0) for f in fills))
+    for mask in _target_masks(search, search.array(first.scores)):
+        edited = computing(search.program, second.operation, [first.scores], mask.apply)
+        yield Proposal([edited], base, f"one mask, {_describe_fill(mask)}")
+
+
 def _mask_between(held: np.ndarray, masked: np.ndarray) -> _Mask | None:
     allowed = held == masked
     if not allowed.any() or allowed.all():
@@ -102,8 +124,10 @@ def _added_by(search: Search, operation: Operation, scores: int) -> _Mask | None
     others = [n for n in operation.inputs if n != scores]
     if stem(operation) != "add" or len(others) != 1:
         return None
-    shape = search.array(scores).shape
-    return _of_two_numbers(search.array(others[0]), shape)
+    mask = _of_two_numbers(search.array(others[0]), search.array(scores).shape)
+    if mask is None or (mask.is_weak and not search.are_scores(scores)):
+        return None
+    return mask
 
 
 def _of_two_numbers(added: np.ndarray, shape: tuple[int, ...]) -> _Mask | None:
@@ -214,13 +238,15 @@ def _unmasked_base(search: Search) -> Iterator[Proposal]:
 def _texts(search: Search, base: _Mask, target: _Mask) -> tuple[str, str]:
     """What either side does, told by what they differ in."""
     ends = [_describe_fill(mask) for mask in (base, target)]
-    if np.array_equal(base.allowed, target.allowed) and not (base.is_weak or target.is_weak):
-        return ends[0], ends[1]
     ours, theirs = (_describe(search, mask) for mask in (base, target))
+    if np.array_equal(base.allowed, target.allowed) and base.is_weak == target.is_weak:
+        return ends[0], ends[1]
     if ours is None or theirs is None or ours == theirs:
         orders = _orders(base.allowed, target.allowed)
         if orders:
             return orders
+        if np.array_equal(base.allowed, target.allowed):
+            return ends[0], ends[1]
         ours, theirs = (_row_that_differs(m.allowed, base, target) for m in (base, target))
     if None in (base.fill, target.fill) or ends[0] == ends[1] or base.is_weak or target.is_weak:
         return ours, theirs
@@ -232,7 +258,8 @@ def _describe_fill(mask: _Mask) -> str:
         return "masked scores left out"
     if mask.shown is None:
         return f"masked scores set to {number(mask.fill)}"
-    return f"{number(mask.fill)} added to masked scores"
+    shown = f" and {number(mask.shown)} to the others" if mask.shown else ""
+    return f"{number(mask.fill)} added to masked scores{shown}"
 
 
 def _orders(base: np.ndarray, target: np.ndarray) -> tuple[str, str] | None:

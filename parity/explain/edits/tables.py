@@ -169,7 +169,7 @@ def _table_text(search: Search, n: int) -> str:
     while (producer := search.program.producer(n)) and len(producer.inputs) == 1:
         n = producer.inputs[0]
     name = search.program.values[n].name
-    return f"the table {name} ({shape})" if name else f"a table of {shape}"
+    return f"{name} ({shape})" if name else f"a table of {shape}"
 
 
 def _use(search: Search, n: int) -> str:
