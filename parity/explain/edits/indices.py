@@ -24,7 +24,8 @@ def other_indices(search: Search) -> Iterator[Proposal]:
     wanted = list(_target_integers(search))
     for n in _base_integers(search):
         held = search.array(n)
-        for array in wanted:
+        # A table that is read whole, in order, leaves no numbers behind.
+        for array in (*wanted, np.arange(held.shape[-1])):
             laid_out = _as_shaped(array, held.shape)
             if laid_out is None or np.array_equal(laid_out, held):
                 continue
@@ -33,9 +34,11 @@ def other_indices(search: Search) -> Iterator[Proposal]:
 
 
 def _base_integers(search: Search) -> list[int]:
-    """What the window reads and computes, the first first."""
+    """What the window reads and computes: what chooses rows first, then the rest in order."""
     found = sorted({*search.leaves, *search.computed})
-    return [n for n in found if _are_indices(search.array(n))]
+    choosing = {n for op in search.window if stem(op) in _READERS for n in op.inputs[1:]}
+    indices = [n for n in found if _are_indices(search.array(n))]
+    return sorted(indices, key=lambda n: n not in choosing)
 
 
 def _target_integers(search: Search) -> Iterator[np.ndarray]:
@@ -138,7 +141,7 @@ def _texts(search: Search, n: int, held: np.ndarray, wanted: np.ndarray) -> tupl
     if buckets is not None:
         return buckets
     what = _role(search, n)
-    return f"{what} {_describe(search, held)}", f"{what} {_describe(search, wanted, held)}"
+    return f"{what} {_describe(search, held, wanted)}", f"{what} {_describe(search, wanted, held)}"
 
 
 def _role(search: Search, n: int) -> str:
@@ -176,14 +179,11 @@ def _describe(search: Search, array: np.ndarray, other: np.ndarray | None = None
         return names[0]
     if np.ptp(array) == 0:
         return f"{array.flat[0]} everywhere"
-    if other is not None:
-        steps = np.unique(array.astype(np.int64) - other.astype(np.int64))
-        if len(steps) == 1:
-            return f"{abs(steps[0])} {'later' if steps[0] > 0 else 'earlier'}"
-    lines = array.reshape(-1, array.shape[-1]) if array.shape[-1] > 1 else array.reshape(1, -1)
+    longest = int(np.argmax(array.shape))
+    lines = np.moveaxis(array, longest, -1).reshape(-1, array.shape[longest])
     at = 0
     if other is not None:
-        differs = (array != other).reshape(lines.shape).any(-1)
+        differs = np.moveaxis(array != other, longest, -1).reshape(lines.shape).any(-1)
         at = int(np.argmax(differs))
     shown = " ".join(map(str, lines[at][:_MOST_SHOWN]))
     return shown + (" ..." if lines.shape[1] > _MOST_SHOWN else "")
