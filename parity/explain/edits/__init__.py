@@ -7,7 +7,10 @@ attributes    another axis, flag, diagonal, size, dtype; another number, solved 
 operands      an operation bypassed, operands exchanged, a value read in the place of another
 functions     a function in the place of its relative; what only the target applies
 arrangements  permutations of factored axes, shifts, reversals
+insertions    a layer that the target alone applies
 masks         which keys each query may attend to
+indices       whole numbers that choose rows: positions, buckets, slots
+rotations     rotations by the angles of other positions
 tables        cosines and sines of angles, and other tables that no input enters
 convolutions  padding of images, kernels flipped in space
 backward      find_gradient_edit: equal values whose gradients differ
