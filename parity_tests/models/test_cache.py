@@ -64,12 +64,14 @@ CHEAP = {
     name: config if isinstance(config.mask, AlternatingWindow) else replace(config, num_layers=1)
     for name, config in DECODERS.items()
 }
+# Every part is compiled anew.
+LONG = [pytest.mark.slow, pytest.mark.long]
 CUT = [
     *((name, (4, 1, 4)) for name in DEFAULT),
     *(pytest.param(n, (4, 1, 4), marks=pytest.mark.slow) for n in CHEAP if n not in DEFAULT),
     pytest.param("learned", (LENGTH,), marks=pytest.mark.slow),
-    pytest.param("learned", ONE_BY_ONE, marks=pytest.mark.slow),
-    pytest.param("relative, window", ONE_BY_ONE, marks=pytest.mark.slow),
+    pytest.param("learned", ONE_BY_ONE, marks=LONG),
+    pytest.param("relative, window", ONE_BY_ONE, marks=LONG),
 ]
 TOKEN_MASK = np.arange(LENGTH) >= np.array([[0], [5], [2]])
 # Padding on the left, on the right, and on both sides.

@@ -17,17 +17,22 @@ from verification.bugs.seeded import SEEDED_BUGS
 LISTED = 115
 
 
-# By default the first bug of each component, on the cases whose reference runs are made anyway:
-# all of them take the two cores two minutes, and CI runs them.
+# The slow tier runs the bugs of these cases; the others' reference runs take too long for CI.
+IN_SLOW_TIER = {"decoder", "modern", "encoder_decoder", "cached", "rotary"}
+# By default the first bug of each component, on the cases whose reference runs are made anyway.
 ALWAYS = {
     bug.component: bug.id for bug in reversed(SEEDED_BUGS) if bug.case in ("decoder", "rotary")
 }.values()
 
 
+def slow_marks(case):
+    return [pytest.mark.slow] + ([] if case in IN_SLOW_TIER else [pytest.mark.long])
+
+
 def mark_slow(bug):
     """One process holds a case's reference runs."""
     group = pytest.mark.xdist_group(bug.case)
-    marks = [group] if bug.id in ALWAYS else [group, pytest.mark.slow]
+    marks = [group] if bug.id in ALWAYS else [group, *slow_marks(bug.case)]
     return pytest.param(bug, id=bug.id, marks=marks)
 
 
@@ -51,7 +56,7 @@ def test_it_is_caught_located_and_named(float64, bug):
             case,
             marks=[
                 pytest.mark.xdist_group(case),
-                *([] if case == "decoder" else [pytest.mark.slow]),
+                *([] if case == "decoder" else slow_marks(case)),
             ],
         )
         for case in CASES
