@@ -133,7 +133,7 @@ def test_cached_is_full_beside_an_encoder(float64, ledger, position):
 
 
 @pytest.mark.parametrize("name", DECODERS)
-@pytest.mark.parametrize("twin", ["torch", pytest.param("flax", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("twin", ["torch", pytest.param("flax", marks=LONG)])
 def test_parts_of_every_size_give_the_whole(float64, twin, name):
     config = DECODERS[name]
     inputs = {"tokens": tokens(23, 3, LENGTH), "token_mask": RAGGED}

@@ -18,7 +18,7 @@ LISTED = 115
 
 
 # The slow tier runs the bugs of these cases; the others' reference runs take too long for CI.
-IN_SLOW_TIER = {"decoder", "modern", "encoder_decoder", "cached", "rotary"}
+IN_SLOW_TIER = {"decoder", "modern", "encoder_decoder", "rotary"}
 # By default the first bug of each component, on the cases whose reference runs are made anyway.
 ALWAYS = {
     bug.component: bug.id for bug in reversed(SEEDED_BUGS) if bug.case in ("decoder", "rotary")
