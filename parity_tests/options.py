@@ -35,4 +35,9 @@ def pytest_addoption(parser):
         action="store_true",
         help="train every family for 1,000 updates in every dtype, with --slow; else a few of them",
     )
+    group.addoption(
+        "--slow-commands",
+        action="store_true",
+        help="run the commands of the pages that take minutes too, with --slow",
+    )
     group.addoption("--slow", action="store_true", help="run the tests marked slow too")

@@ -84,7 +84,7 @@ def test_what_a_page_tells_to_type_works_and_prints_what_the_page_shows(
     monkeypatch.chdir(tmp_path)
     for prepare in PREPARED.get(page, ()):
         prepare()
-    slow, held_back, printed = request.config.getoption("--slow"), [], ""
+    slow, held_back, printed = request.config.getoption("--slow-commands"), [], ""
     for block in BLOCKS[page]:
         if instruction := block.find("file"):
             Path(instruction.value).write_text(block.text + "\n", encoding="utf-8")
