@@ -105,3 +105,17 @@ def test_a_padding_row_that_is_trained_is_named():
     edit = explained(padded, plain, table, {"ids": np.array([[0, 2, 1], [3, 0, 5]])})
     assert edit is not None
     assert "padding_idx=0" in edit.base
+
+
+def test_a_copy_that_is_read_in_the_place_of_a_parameter_is_named():
+    def copying(p, inputs):
+        return p["table"][inputs["ids"]] @ p["table"].detach().clone().T
+
+    def tied(p, inputs):
+        return p["table"][inputs["ids"]] @ p["table"].T
+
+    table = {"table": np.random.default_rng(0).normal(size=(7, 5))}
+    edit = explained(copying, tied, table, {"ids": np.array([[1, 2, 6], [0, 3, 3]])})
+    assert edit is not None
+    assert edit.base.startswith("a copy of table in")
+    assert edit.target.startswith("table itself in")

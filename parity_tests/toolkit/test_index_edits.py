@@ -169,3 +169,22 @@ def test_both_parameters_of_another_norm():
     assert edit is not None
     assert "parameters w2 and b2" in edit.base
     assert "parameters w and b" in edit.target
+
+
+def test_heads_tiled_where_the_other_side_makes_no_copies():
+    def right(p, inputs):
+        q = (inputs["x"] @ p["q"]).reshape(B, T, 4, H).transpose(1, 2)
+        k = (inputs["x"] @ p["k"]).reshape(B, T, 2, H).transpose(1, 2).repeat(1, 2, 1, 1)
+        return (q @ k.mT).softmax(-1)
+
+    def wrong(p, inputs):
+        q = (inputs["x"] @ p["q"]).reshape(B, T, 2, 2, H)
+        k = (inputs["x"] @ p["k"]).reshape(B, T, 2, H)
+        scores = jnp.einsum("btkgh,bskh->bkgts", q, k)
+        return jax.nn.softmax(scores, -1).reshape(B, 4, T, T)
+
+    arrays = {"q": RNG.normal(size=(5, 4 * H)), "k": RNG.normal(size=(5, 2 * H))}
+    edit = explained(right, wrong, arrays, {"x": RNG.normal(size=(B, T, 5))})
+    assert edit is not None
+    assert "2 times over (tile)" in edit.base
+    assert "2 times in a row (repeat)" in edit.target
