@@ -17,7 +17,7 @@ import numpy as np
 
 from parity.align.contents import Contents, says_something
 from parity.align.layouts import Axes, lay_out, layouts, matching_layouts, same
-from parity.programs.program import Operation, Program, Value
+from parity.programs.program import Operation, Program, Value, reached_from
 
 # How many operations after a pair are run to see whether the sides agree again.
 HORIZON = 60
@@ -299,15 +299,12 @@ class Alignment:
 
 def _tables(program: Program) -> set[int]:
     """The values that no floating-point input and no parameter enters."""
-    moving = {
+    starts = [
         v.number
         for v in program.values
         if v.kind == "parameter" or (v.kind == "input" and v.is_float)
-    }
-    for operation in program.operations:
-        if any(n in moving for n in operation.inputs):
-            moving.update(operation.outputs)
-    return {v.number for v in program.values if v.number not in moving}
+    ]
+    return {v.number for v in program.values} - reached_from(starts, program.operations)
 
 
 def outputs_agree(

@@ -1,6 +1,6 @@
 """A run as a list of primitive operations on numbered values."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -207,3 +207,12 @@ class Program:
     def producer(self, number: int) -> Operation | None:
         producer = self.values[number].producer
         return None if producer is None else self.operations[producer]
+
+
+def reached_from(starts: Iterable[int], operations: Iterable[Operation]) -> set[int]:
+    """These values and all that operations, in their order, compute of them."""
+    reached = set(starts)
+    for operation in operations:
+        if not reached.isdisjoint(operation.inputs):
+            reached.update(operation.outputs)
+    return reached

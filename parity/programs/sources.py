@@ -41,7 +41,8 @@ def is_layer_code(file: str) -> bool:
 def users_frame(frame: FrameType | None) -> tuple[str, int, str] | None:
     """File, line and function of the innermost frame of the user's own, else of a layer's.
 
-    None of those that called the tool: what it asks for itself has no line of the user's.
+    Frames of the code that called the tool do not count: what the tool itself asks for, such as a
+    copy of a buffer, has no line in the model.
     """
     layer = None
     while frame is not None:

@@ -9,10 +9,13 @@ from torch.nn import functional as F
 from parity_tests.toolkit.explaining import drawn, explained
 
 B, T, N, H, D = 2, 7, 3, 6, 18
-RNG = np.random.default_rng(3)
 PADDED = np.array([[0, 0, 1, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1, 1]])
-IDS = RNG.integers(0, 11, (B, T))
+IDS = np.random.default_rng(3).integers(0, 11, (B, T))
 LOW = -1e4
+
+
+def normal(*shape: int) -> np.ndarray:
+    return np.random.default_rng(4).normal(size=shape)
 
 
 def test_positions_by_column_in_the_place_of_counted_ones():
@@ -26,7 +29,7 @@ def test_positions_by_column_in_the_place_of_counted_ones():
     arrays = drawn(tokens=(11, 5), positions=(T, 5))
     edit = explained(right, wrong, arrays, {"ids": IDS, "mask": PADDED})
     assert edit is not None
-    assert edit.base.endswith("counted over the True of mask, from 0")
+    assert edit.base.endswith("counting where mask is True, from 0")
     assert edit.target.endswith("by column: 0, 1, 2, ...")
 
 
@@ -47,7 +50,7 @@ def test_buckets_are_told_by_the_rule_that_gives_them():
     def wrong(p, inputs):
         return jax.nn.softmax(inputs["x"] + p["bias"][buckets(32)].transpose(2, 0, 1), -1)
 
-    edit = explained(right, wrong, drawn(bias=(8, N)), {"x": RNG.normal(size=(N, 24, 24))})
+    edit = explained(right, wrong, drawn(bias=(8, N)), {"x": normal(N, 24, 24)})
     assert edit is not None
     assert "max_distance" in edit.base
     assert "max_distance" in edit.target
@@ -75,7 +78,7 @@ def test_a_rotation_by_earlier_positions():
         a = angles(0)[:, None]
         return turned(q, np.cos(a), np.sin(a), jnp.concatenate) * 2
 
-    edit = explained(right, wrong, drawn(q=(5, D)), {"x": RNG.normal(size=(B, T, 5))})
+    edit = explained(right, wrong, drawn(q=(5, D)), {"x": normal(B, T, 5)})
     assert edit is not None
     assert (edit.base, edit.target) == ("rotary positions from 3 on", "rotary positions from 0 on")
 
@@ -95,8 +98,8 @@ def attention(mask):
 
 
 def explained_masks(right, wrong):
-    arrays = {name: RNG.normal(size=(5, 5)) for name in "qkv"}
-    inputs = {"x": RNG.normal(size=(B, T, 5))}
+    arrays = drawn(q=(5, 5), k=(5, 5), v=(5, 5))
+    inputs = {"x": normal(B, T, 5)}
     return explained(attention(right)[0], attention(wrong)[1], arrays, inputs)
 
 
@@ -147,7 +150,7 @@ def test_a_norm_that_one_side_alone_applies():
         return (h * p["weight"]) @ p["head"]
 
     arrays = drawn(first=(5, 8), head=(8, 4), weight=(8,))
-    edit = explained(right, wrong, arrays, {"x": RNG.normal(size=(B, T, 5))})
+    edit = explained(right, wrong, arrays, {"x": normal(B, T, 5)})
     assert edit is not None
     assert "after layer norm" in edit.target
 
@@ -165,7 +168,7 @@ def test_both_parameters_of_another_norm():
         return normed(normed(inputs["x"], p["w"], p["b"]) @ p["m"], p["w"], p["b"])
 
     arrays = drawn(w=(8,), b=(8,), w2=(8,), b2=(8,), m=(8, 8))
-    edit = explained(right, wrong, arrays, {"x": RNG.normal(size=(B, T, 8))})
+    edit = explained(right, wrong, arrays, {"x": normal(B, T, 8)})
     assert edit is not None
     assert "parameters w2 and b2" in edit.base
     assert "parameters w and b" in edit.target
@@ -183,8 +186,8 @@ def test_heads_tiled_where_the_other_side_makes_no_copies():
         scores = jnp.einsum("btkgh,bskh->bkgts", q, k)
         return jax.nn.softmax(scores, -1).reshape(B, 4, T, T)
 
-    arrays = {"q": RNG.normal(size=(5, 4 * H)), "k": RNG.normal(size=(5, 2 * H))}
-    edit = explained(right, wrong, arrays, {"x": RNG.normal(size=(B, T, 5))})
+    arrays = drawn(q=(5, 4 * H), k=(5, 2 * H))
+    edit = explained(right, wrong, arrays, {"x": normal(B, T, 5)})
     assert edit is not None
     assert "2 times over (tile)" in edit.base
     assert "2 times in a row (repeat)" in edit.target

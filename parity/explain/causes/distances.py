@@ -103,19 +103,19 @@ def bucket_differences(
     if not right or not wrong:
         return None
     a, b = _most_alike(right, wrong)
-    texts = [], []
-    for rule, spans, text in ((a, right[a], texts[0]), (b, wrong[b], texts[1])):
-        if a.both != b.both:
-            text.append("split between the directions" if rule.both else "all for earlier keys")
-        if a.mirrored != b.mirrored:
-            text.append("earlier keys taken for later ones" if rule.mirrored else "by direction")
-        if a.exact * b.per_direction != b.exact * a.per_direction:
-            text.append(f"a bucket each for distances below {rule.exact}")
-        if not set(right[a]) & set(wrong[b]):
-            text.append(f"max_distance {_span(spans)}")
-    if not texts[0]:
+    parting = _parting(a, b, right, wrong)
+    if not parting:
         return None
-    return "buckets " + ", ".join(texts[0]), "buckets " + ", ".join(texts[1])
+    texts = []
+    for rule, spans in ((a, right[a]), (b, wrong[b])):
+        words = {
+            "both": "split between the directions" if rule.both else "all for earlier keys",
+            "mirrored": "earlier keys taken for later ones" if rule.mirrored else "by direction",
+            "share": f"a bucket each for distances below {rule.exact}",
+            "reach": f"max_distance {_span(spans)}",
+        }
+        texts.append("buckets " + ", ".join(words[aspect] for aspect in parting))
+    return texts[0], texts[1]
 
 
 def _different_rules(
@@ -126,28 +126,36 @@ def _different_rules(
     if not right or not wrong:
         return
     a, b = _most_alike(right, wrong)
-    if a.both != b.both:
+    parting = _parting(a, b, right, wrong)
+    if "both" in parting:
         kinds = {True: "split between the directions", False: "all for keys up to the query"}
         text = f"buckets are {kinds[b.both]}, where the reference's are {kinds[a.both]}"
         yield text, f"build this stack's bias with buckets {kinds[a.both]}"
-    if a.mirrored != b.mirrored:
+    if "mirrored" in parting:
         yield "keys before the query count as keys after it", "swap query and key positions"
-    if a.exact * b.per_direction != b.exact * a.per_direction:
+    if "share" in parting:
         text = f"distances below {b.exact} have a bucket each, in the reference below {a.exact}"
         yield text, f"give distances below {a.exact} a bucket each"
-    if not set(right[a]) & set(wrong[b]):
+    if "reach" in parting:
         text = f"as with max_distance {_span(wrong[b])}, where the reference's is {_span(right[a])}"
         yield text, "use the reference's max_distance"
 
 
 def _most_alike(right: dict[Rule, list[int]], wrong: dict[Rule, list[int]]) -> tuple[Rule, Rule]:
-    def count_differences(pair: tuple[Rule, Rule]) -> int:
-        a, b = pair
-        share = a.exact * b.per_direction != b.exact * a.per_direction
-        far = not set(right[a]) & set(wrong[b])
-        return sum((a.both != b.both, a.mirrored != b.mirrored, share, far))
+    return min(product(right, wrong), key=lambda pair: len(_parting(*pair, right, wrong)))
 
-    return min(product(right, wrong), key=count_differences)
+
+def _parting(
+    a: Rule, b: Rule, right: dict[Rule, list[int]], wrong: dict[Rule, list[int]]
+) -> list[str]:
+    """In what two rules differ."""
+    aspects = {
+        "both": a.both != b.both,
+        "mirrored": a.mirrored != b.mirrored,
+        "share": a.exact * b.per_direction != b.exact * a.per_direction,
+        "reach": not set(right[a]) & set(wrong[b]),
+    }
+    return [aspect for aspect, differs in aspects.items() if differs]
 
 
 def _span(values: list[int]) -> str:

@@ -126,11 +126,15 @@ def _factored(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     yield from sorted((f for f in every if len(f) <= _MOST_AXES), key=len)
 
 
-def _splits(n: int) -> Iterator[tuple[int, ...]]:
-    yield (n,)
+def _two_factors(n: int) -> Iterator[tuple[int, int]]:
     for a in range(2, n // 2 + 1):
         if n % a == 0:
             yield a, n // a
+
+
+def _splits(n: int) -> Iterator[tuple[int, ...]]:
+    yield (n,)
+    yield from _two_factors(n)
     for a in range(2, n // 4 + 1):
         for b in range(2, n // (2 * a) + 1):
             if n % (a * b) == 0:
@@ -186,7 +190,7 @@ def _tiled(search: Search) -> Iterator[Proposal]:
     """Copies along an axis, each beside its own or all one after another."""
     for place in _places(search):
         for axis, length in enumerate(place.array.shape):
-            for a, b in (split for split in _splits(length) if len(split) == 2):
+            for a, b in _two_factors(length):
                 factors = (*place.array.shape[:axis], a, b, *place.array.shape[axis + 1 :])
                 split = place.array.reshape(factors)
                 copies = [(split == split.take([0], axis + i)).all() for i in (0, 1)]

@@ -240,12 +240,12 @@ class _Gradients:
             copies = {c for c in self._class(n) if self.state.arrays[c].shape == shape} - {n}
             readers = [op for op in self.state.operations if copies & {*op.inputs}]
             edited = [reading(op, dict.fromkeys(copies, n)) for op in readers]
-            wanted = [lay_out(self.theirs[m], axes, shape)
-                      for m, axes in self.matches[n] if m in self.theirs]  # fmt: skip
+            found = [(m, axes) for m, axes in self.matches[n] if m in self.theirs]
+            wanted = [lay_out(self.theirs[m], axes, shape) for m, axes in found]
             if not edited or any(same(w, self.ours[n], _TOLERANCE) for w in wanted):
                 continue
-            found = self._with_edits(edited)[1].get(n)
-            if found is not None and any(same(w, found, _TOLERANCE) for w in wanted):
+            mended = self._with_edits(edited)[1].get(n)
+            if mended is not None and any(same(w, mended, _TOLERANCE) for w in wanted):
                 line = _line(readers[0])
                 return Edit(
                     edited,

@@ -69,6 +69,12 @@ def with_input(program: Program, operation: Operation, index: int, change: Funct
     return replace(operation, make_run=lambda changes: wrap(operation.make_run(changes)))
 
 
+def constant(array: np.ndarray) -> Function:
+    """The change of a value into this array, whatever it was."""
+    tensor = torch.tensor(np.ascontiguousarray(array))
+    return lambda _: tensor
+
+
 def with_output(
     program: Program, operation: Operation, change: Function, extra: Sequence[int] = ()
 ) -> Operation:

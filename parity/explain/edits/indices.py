@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 
 import numpy as np
-import torch
 
 from parity.explain.causes.distances import bucket_differences
-from parity.explain.edits.edit import Proposal, with_input, with_output
+from parity.explain.edits.edit import Proposal, constant, with_input, with_output
 from parity.explain.edits.search import Search
 from parity.explain.edits.words import stem
 from parity.programs.program import Operation, Program
@@ -67,11 +66,7 @@ def _as_shaped(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
 
 
 def _with_integers(search: Search, n: int, array: np.ndarray) -> list[Operation]:
-    given = torch.tensor(np.ascontiguousarray(array).astype(np.int64))
-
-    def change(_: torch.Tensor) -> torch.Tensor:
-        return given
-
+    change = constant(array.astype(np.int64))
     producer = search.program.producer(n)
     if producer is not None and producer in search.window and producer.outputs[0] == n:
         return [with_output(search.program, producer, change)]
@@ -84,23 +79,21 @@ def _with_integers(search: Search, n: int, array: np.ndarray) -> list[Operation]
 
 def other_rows(search: Search) -> Iterator[Proposal]:
     """Rows of the same table that the base reads by other numbers, long before its window."""
+    found = {m: _origin(search.target, m) for m in search.target_values}
+    others = {m: origin for m, origin in found.items() if origin is not None}
     for operation in search.window:
         for index, n in enumerate(operation.inputs):
             own = _origin(search.program, n)
             if own is None:
                 continue
-            for m in search.target_values:
-                other = _origin(search.target, m)
-                if other is None or search.target.values[m].array.size != search.array(n).size:
+            for m, other in others.items():
+                if search.target.values[m].array.size != search.array(n).size:
                     continue
                 texts = _texts_of_rows(search, own, other)
                 if texts is None:
                     continue
                 for array in search.in_layout_of(m, search.array(n).shape):
-                    given = torch.tensor(np.ascontiguousarray(array))
-                    edited = with_input(
-                        search.program, operation, index, lambda _, given=given: given
-                    )
+                    edited = with_input(search.program, operation, index, constant(array))
                     yield Proposal([edited], *texts, origin=own.source)
 
 
@@ -168,15 +161,19 @@ def describe_positions(array: np.ndarray, other: np.ndarray) -> str:
     if (np.diff(rows) == 1).all() and np.ptp(rows[:, 0]) == 0:
         return f"positions from {rows[0, 0]} on"
     differs = (array != other).reshape(rows.shape).any(-1) if array.shape == other.shape else [1]
-    shown = " ".join(map(str, rows[int(np.argmax(differs))][:_MOST_SHOWN]))
-    return f"positions {shown}" + (" ..." if rows.shape[1] > _MOST_SHOWN else "")
+    return f"positions {_start(rows[int(np.argmax(differs))])}"
+
+
+def _start(numbers: np.ndarray) -> str:
+    shown = " ".join(map(str, numbers[:_MOST_SHOWN]))
+    return shown + (" ..." if len(numbers) > _MOST_SHOWN else "")
 
 
 def _describe(search: Search, array: np.ndarray, other: np.ndarray | None = None) -> str:
     """The rule that gives these numbers, or the first of them."""
-    names = [name for name, rule in _rules(search, array.shape) if np.array_equal(rule, array)]
-    if names:
-        return names[0]
+    for name, rule in _rules(search, array):
+        if np.array_equal(rule, array):
+            return name
     if np.ptp(array) == 0:
         return f"{array.flat[0]} everywhere"
     longest = int(np.argmax(array.shape))
@@ -185,11 +182,12 @@ def _describe(search: Search, array: np.ndarray, other: np.ndarray | None = None
     if other is not None:
         differs = np.moveaxis(array != other, longest, -1).reshape(lines.shape).any(-1)
         at = int(np.argmax(differs))
-    shown = " ".join(map(str, lines[at][:_MOST_SHOWN]))
-    return shown + (" ..." if lines.shape[1] > _MOST_SHOWN else "")
+    return _start(lines[at])
 
 
-def _rules(search: Search, shape: tuple[int, ...]) -> Iterator[tuple[str, np.ndarray]]:
+def _rules(search: Search, array: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    """(text, numbers) of what they may be: given, counted over a mask, by column."""
+    shape = array.shape
     for name, number in search.program.named("input").items():
         given = search.array(number)
         if given.dtype.kind not in "iub":
@@ -198,11 +196,11 @@ def _rules(search: Search, shape: tuple[int, ...]) -> Iterator[tuple[str, np.nda
         counted = kept.cumsum(-1)
         rules = [
             (f"as given in {name}", given),
-            (f"counted over the True of {name}, from 0", np.maximum(counted - 1, 0)),
-            (f"counted over the True of {name}, from 0, and 1 elsewhere",
+            (f"counting where {name} is True, from 0", np.maximum(counted - 1, 0)),
+            (f"counting where {name} is True, from 0, and 1 elsewhere",
              np.where(kept, counted - 1, 1)),
-            (f"counted over the True of {name}, from 1", counted),
-            (f"counted over the True of {name}, from 1, and 0 elsewhere", counted * kept),
+            (f"counting where {name} is True, from 1", counted),
+            (f"counting where {name} is True, from 1, and 0 elsewhere", counted * kept),
         ]  # fmt: skip
         if given.dtype != bool and not np.isin(given, (0, 1)).all():
             rules = rules[:1]
@@ -213,9 +211,9 @@ def _rules(search: Search, shape: tuple[int, ...]) -> Iterator[tuple[str, np.nda
     for axis, length in enumerate(shape):
         if length > 2:
             along = np.arange(length).reshape([-1 if i == axis else 1 for i in range(len(shape))])
-            for start in range(-length, length + 1):
-                text = f"by column from {start} on" if start else "by column: 0, 1, 2, ..."
-                yield text, np.broadcast_to(along + start, shape)
+            start = int(array.flat[0])
+            text = f"by column from {start} on" if start else "by column: 0, 1, 2, ..."
+            yield text, np.broadcast_to(along + start, shape)
 
 
 def _bucket_texts(
@@ -247,8 +245,8 @@ def _distances(search: Search, n: int, size: int) -> Iterator[np.ndarray]:
 
 def _by_distance(ahead: np.ndarray, buckets: np.ndarray) -> dict[int, int] | None:
     """The bucket of every distance, if the distance alone decides."""
-    found: dict[int, int] = {}
-    for distance, bucket in zip(ahead.ravel().tolist(), buckets.ravel().tolist(), strict=True):
-        if found.setdefault(distance, bucket) != bucket:
-            return None
-    return found
+    flat = buckets.ravel()
+    distances, first, inverse = np.unique(ahead.ravel(), return_index=True, return_inverse=True)
+    if not np.array_equal(flat[first][inverse], flat):
+        return None
+    return dict(zip(distances.tolist(), flat[first].tolist(), strict=True))

@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 
 import numpy as np
-import torch
 
 from parity.align.layouts import lay_out
-from parity.explain.edits.edit import Proposal, with_input
+from parity.explain.edits.edit import Proposal, constant, with_input
 from parity.explain.edits.functions import identify_activation, identify_norm_of
 from parity.explain.edits.operands import value_text
 from parity.explain.edits.search import FEWEST_NUMBERS, Search
@@ -30,8 +29,7 @@ def inserted_layers(search: Search) -> Iterator[Proposal]:
                 if layer is None:
                     continue
                 texts = _layer_texts(search, n, operation, layer, block)
-                given = torch.tensor(np.ascontiguousarray(array))
-                edited = with_input(search.program, operation, index, lambda _, given=given: given)
+                edited = with_input(search.program, operation, index, constant(array))
                 yield Proposal([edited], *texts)
 
 

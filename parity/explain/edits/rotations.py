@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from parity.align.contents import says_something
 from parity.explain.edits.edit import Proposal, computing
 from parity.explain.edits.indices import describe_positions
 from parity.explain.edits.search import FEWEST_NUMBERS, Search
@@ -28,9 +29,11 @@ def other_rotations(search: Search) -> Iterator[Proposal]:
     others = _turns(search.target_values, lambda n: theirs[n].array)
     for (cos, sin), (other_cos, other_sin) in product(own, others):
         held = theirs[other_cos].array + 1j * theirs[other_sin].array
-        base = search.array(cos) + 1j * search.array(sin)
+        ours = _positions(search.array(cos) + 1j * search.array(sin))
+        if ours is None:
+            continue
         for turns in _placements(held, [op for op in products if cos in op.inputs], search):
-            texts = _texts(base, turns)
+            texts = _texts(ours, _positions(turns))
             if texts is not None:
                 tables = {cos: np.real(turns), sin: np.imag(turns)}
                 edited = _with_tables(search, products, tables)
@@ -61,7 +64,7 @@ def _source_of(program: Program, n: int) -> Source | None:
 
 
 def _may_be_table(array: np.ndarray) -> bool:
-    return array.dtype.kind == "f" and array.size >= FEWEST_NUMBERS and bool(np.ptp(array) > 0)
+    return array.size >= FEWEST_NUMBERS and says_something(array)
 
 
 def _placements(
@@ -92,10 +95,9 @@ def _multiply_by(factor: Tensor) -> Callable[[Tensor], Tensor]:
     return lambda x: x * factor
 
 
-def _texts(base: np.ndarray, target: np.ndarray) -> tuple[str, str] | None:
-    """Where the angles are those of positions: which, else along which axis they change."""
-    ours, theirs = (_positions(turns) for turns in (base, target))
-    if ours is None or theirs is None:
+def _texts(ours: np.ndarray, theirs: np.ndarray | None) -> tuple[str, str] | None:
+    """Which positions each side turns by, or along which axis they change."""
+    if theirs is None:
         return None
     axes = [[i for i, n in enumerate(side.shape) if n > 1] for side in (ours, theirs)]
     if ours.ndim == theirs.ndim and axes[0] != axes[1] and axes[0] and axes[1]:

@@ -10,7 +10,7 @@ from parity.align.contents import Contents
 from parity.align.layouts import lay_out, layouts, same
 from parity.align.locate import Alignment, Pair, State
 from parity.explain.edits.words import stem
-from parity.programs.program import Operation, Program, Source, Value
+from parity.programs.program import Operation, Program, Source, Value, reached_from
 
 # So many operations behind an edit are run until what it must reproduce has been computed.
 _LONGEST_RUN = 10_000
@@ -115,11 +115,8 @@ class Search:
     @cached_property
     def target_fed(self) -> set[int]:
         """The target's values that an input enters."""
-        fed = {v.number for v in self.target.values if v.kind == "input"}
-        for operation in self.target.operations:
-            if any(n in fed for n in operation.inputs):
-                fed.update(operation.outputs)
-        return fed
+        inputs = self.target.named("input").values()
+        return reached_from(inputs, self.target.operations)
 
     @cached_property
     def sizes(self) -> list[int]:
@@ -144,11 +141,7 @@ class Search:
 
     def descendants(self, number: int) -> set[int]:
         """What the window computes from a value."""
-        found = {number}
-        for operation in self.window:
-            if any(n in found for n in operation.inputs):
-                found.update(operation.outputs)
-        return found - {number}
+        return reached_from([number], self.window) - {number}
 
     def are_scores(self, number: int) -> bool:
         """Whether a value is a product of two computed matrices, scaled, masked or viewed."""
@@ -292,12 +285,9 @@ class Search:
 
 def _static(program: Program, operations: Sequence[Operation], matched: set[int]) -> set[int]:
     """What is made of constants alone; an array that one side alone is given is a constant too."""
-    moving = {
+    starts = [
         v.number
         for v in program.values
         if v.kind == "input" or (v.kind == "parameter" and v.number in matched)
-    }
-    for operation in operations:
-        if any(n in moving for n in operation.inputs):
-            moving.update(operation.outputs)
-    return {v.number for v in program.values if v.number not in moving}
+    ]
+    return {v.number for v in program.values} - reached_from(starts, operations)

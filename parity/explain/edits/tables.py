@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice, product
 
-import jax.numpy as jnp
 import numpy as np
 import torch
 
 from parity.align.layouts import same
+from parity.align.sides import cast
 from parity.explain.causes.rotary import identify_spectrum
 from parity.explain.edits.edit import Proposal, with_input, with_output
 from parity.explain.edits.search import Search
@@ -213,12 +213,12 @@ def _frequency_texts(
     if abs(wrong.theta / right.theta - 1) <= _TOLERANCE:
         return f"{use} frequencies {right.scaling()}", f"{use} frequencies {wrong.scaling()}"
     width = 2 * len(base)
-    for theta, ours, theirs in ((right.theta, width, 0), (wrong.theta, 0, width)):
-        other = width * np.log(theta) / np.log(wrong.theta if ours else right.theta)
+    for ours, theirs, order in ((right, wrong, 1), (wrong, right, -1)):
+        other = width * np.log(ours.theta) / np.log(theirs.theta)
         if round(other) in sizes and abs(other - round(other)) < 1e-6:
-            exponents = (ours or round(other), theirs or round(other))
-            texts = [f"{use} frequencies theta**(-2i / {n}), theta {theta:.6g}" for n in exponents]
-            return texts[0], texts[1]
+            form = f"{use} frequencies theta**(-2i / {{}}), theta {ours.theta:.6g}"
+            base_text, target_text = [form.format(n) for n in (width, round(other))][::order]
+            return base_text, target_text
     return f"{use} base theta {right.theta:.6g}", f"{use} base theta {wrong.theta:.6g}"
 
 
@@ -269,7 +269,7 @@ def _stacked_texts(
 
 def _rounded_texts(what: str, held: np.ndarray, wanted: np.ndarray) -> tuple[str, str] | None:
     for dtype in ("float32", "bfloat16", "float16"):
-        rounded = [table.astype(jnp.dtype(dtype)).astype(table.dtype) for table in (held, wanted)]
+        rounded = [cast(cast(table, dtype), str(table.dtype)) for table in (held, wanted)]
         if np.array_equal(rounded[0], wanted):
             return what, f"the same table rounded to {dtype}"
         if np.array_equal(rounded[1], held):
